@@ -1,0 +1,45 @@
+//! `cargo xtask dist`: the release binary, static, and the proof that it is.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BINARIES: [(&str, &str); 1] = [("butler-cli", "butleradm")];
+
+pub(crate) fn run() -> Result<()> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    for (package, binary) in BINARIES {
+        let built = build(&target, package, binary)?;
+        check_static(&built)?;
+        let size = std::fs::metadata(&built)?.len();
+        say(&format!("{}: static, {:.1} MiB", built.display(), size as f64 / 1048576.0));
+    }
+    Ok(())
+}
+
+#[allow(clippy::print_stdout, reason = "a chore speaks")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+/// The flag goes to this target only: build scripts and macros run here and must stay dynamic.
+fn build(target: &str, package: &str, binary: &str) -> Result<PathBuf> {
+    let flags = format!("target.{target}.rustflags=[\"-C\",\"target-feature=+crt-static\"]");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--target", target, "-p", package, "--config", &flags])
+        .status()?;
+    if !status.success() {
+        bail!("the release build of {package} failed");
+    }
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    Ok(folder.join(target).join("release").join(binary))
+}
+
+fn check_static(binary: &Path) -> Result<()> {
+    let out = Command::new("ldd").arg(binary).output().context("cannot run ldd")?;
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    if said.contains("statically linked") || said.contains("not a dynamic executable") {
+        return Ok(());
+    }
+    bail!("{} is not static; ldd says:\n{said}", binary.display());
+}
