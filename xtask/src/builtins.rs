@@ -204,7 +204,7 @@ fn shorten(schema: &Value, wanted: &mut Vec<String>) -> Value {
         ("x-kubernetes-patch-merge-key", "y"),
         ("x-kubernetes-patch-strategy", "s"),
     ] {
-        let numbered = long == "format" && out["t"] == "int-or-string";
+        let numbered = long == "format" && out.get("t").is_some_and(|t| t == "int-or-string");
         if !schema[long].is_null() && !numbered {
             out.insert(short.into(), schema[long].clone());
         }

@@ -1,4 +1,5 @@
-//! `cargo xtask conformance`: the behaviour suite against the real control plane, then the same kubectl commands on both.
+//! `cargo xtask conformance`: the behaviour suite against the real control plane, the same kubectl commands on both, and
+//! our Talos parts beside Talos' own ([`crate::talos`]).
 //!
 //! ```text
 //!   cargo test -p butler-apiserver --test behaviour  -->  real kube-apiserver + etcd + kube-controller-manager
@@ -11,6 +12,7 @@
 use crate::cluster::{Parts, RealCluster};
 use crate::kubectl::{self, Tally, Target};
 use crate::peers::Peers;
+use crate::talos;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ const START: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConformanceArgs {
-    /// Only one of the two parts
+    /// Only one of the parts
     #[arg(long, value_enum)]
     only: Option<Part>,
     /// Only tests of the suite whose name contains this
@@ -46,6 +48,7 @@ pub(crate) struct ConformanceArgs {
 enum Part {
     Suite,
     Kubectl,
+    Talos,
 }
 
 /// An embedded server as its own process.
@@ -59,6 +62,20 @@ pub(crate) async fn run_command(args: ConformanceArgs) -> Result<()> {
     if std::env::var(NO_PEERS).is_ok_and(|value| value == "1") {
         return say(&format!("conformance: the real peers were skipped by request ({NO_PEERS}=1)"));
     }
+    let mut total = Tally::default();
+    if args.only != Some(Part::Talos) {
+        add(&mut total, kubernetes(&args).await?);
+    }
+    if matches!(args.only, None | Some(Part::Talos)) {
+        add(&mut total, talos::conformance(&build_butleradm().await?).await?);
+    }
+    say(&format!("conformance: {} passed, {} failed", total.passed, total.failed))?;
+    ensure!(total.failed == 0, "{} of {} checks failed", total.failed, total.passed + total.failed);
+    Ok(())
+}
+
+/// The embedded Kubernetes API beside the real one.
+async fn kubernetes(args: &ConformanceArgs) -> Result<Tally> {
     let peers = Peers::ensure().context("get the real peers")?;
     let started = match &args.real {
         Some(_) => None,
@@ -83,16 +100,15 @@ pub(crate) async fn run_command(args: ConformanceArgs) -> Result<()> {
             Some(_) => None,
             None => Some(Embedded::start().await?),
         };
-        let embedded = args.embedded.or_else(|| started.as_ref().map(|server| server.kubeconfig.clone()));
+        let embedded =
+            args.embedded.clone().or_else(|| started.as_ref().map(|server| server.kubeconfig.clone()));
         let embedded = embedded.context("no embedded server")?;
         add(&mut total, transcripts(&peers, &real, &embedded).await?);
         if let Some(mut server) = started {
             server.end().await?;
         }
     }
-    say(&format!("conformance: {} passed, {} failed", total.passed, total.failed))?;
-    ensure!(total.failed == 0, "{} of {} checks failed", total.failed, total.passed + total.failed);
-    Ok(())
+    Ok(total)
 }
 
 fn add(total: &mut Tally, part: Tally) {
@@ -214,7 +230,7 @@ fn executable(message: &str) -> Option<PathBuf> {
 }
 
 /// The cargo that runs us, so that the toolchain is the same.
-fn cargo() -> PathBuf {
+pub(crate) fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
 }
 

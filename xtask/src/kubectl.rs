@@ -83,6 +83,9 @@ pub(crate) async fn compare(
     Ok(tally)
 }
 
+/// How many half seconds a document may take to be published.
+const PUBLISHED_WITHIN: usize = 60;
+
 /// One run of the script.
 async fn run(kubectl: &Path, version: &str, target: &Target, steps: &[Step]) -> Result<Vec<Answer>> {
     let folder = tempfile::tempdir().context("make a folder for the manifests")?;
@@ -94,7 +97,16 @@ async fn run(kubectl: &Path, version: &str, target: &Target, steps: &[Step]) -> 
     script::write_files(FILES, folder.path(), &names)?;
     let mut answers = Vec::with_capacity(steps.len());
     for step in steps {
-        let answer = session.step(step, &mut names).await;
+        let mut answer = session.step(step, &mut names).await;
+        // A real server publishes the documents of a new CRD some time after it is established.
+        for _ in 0..PUBLISHED_WITHIN {
+            let unpublished = |a: &Answer| a.stderr.contains("couldn't find resource for");
+            if !(step.text().starts_with("explain ") && answer.as_ref().is_ok_and(unpublished)) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            answer = session.step(step, &mut names).await;
+        }
         answers.push(answer.with_context(|| format!("run kubectl {}", step.text()))?);
     }
     Ok(answers)

@@ -10,6 +10,7 @@ mod generate;
 mod kubectl;
 mod peers;
 mod protos;
+mod talos;
 
 use clap::{Parser, Subcommand};
 

@@ -3,6 +3,8 @@
 mod apiserver;
 mod crds;
 mod output;
+mod sim;
+mod talos;
 mod validate;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +27,10 @@ enum Command {
     Apiserver(apiserver::Args),
     /// Print the custom resource definitions, or write them into a directory.
     Crds(crds::Args),
+    /// Simulated machines on this one, to try things out on.
+    Sim(sim::Args),
+    /// Talos without talosctl: configure, bootstrap and look after nodes.
+    Talos(talos::Args),
     /// Check files of our kinds offline: every problem at once, with line numbers. Exits with 2 when a file is bad.
     Validate(validate::Args),
 }
@@ -40,6 +46,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Apiserver(args) => apiserver::run(args),
         Command::Crds(args) => crds::run(args),
+        Command::Sim(args) => sim::run(args),
+        Command::Talos(args) => talos::run(args),
         Command::Validate(args) => validate::run(args),
     };
     match outcome {

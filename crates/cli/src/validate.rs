@@ -86,7 +86,8 @@ fn validate_file(kinds: &Kinds, file: &str) -> bool {
     errors == 0
 }
 
-fn read(file: &str) -> Result<String, String> {
+/// The text of a file, or of standard input (`-`), if it is not too large.
+pub(crate) fn read(file: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     let result = match file {
         "-" => std::io::stdin().take(MAX_BYTES + 1).read_to_end(&mut bytes),

@@ -9,6 +9,7 @@
 //!   http, stream  the load's own client            writes, reads
 //!   usage         memory and CPU from /proc        syncs    fsync counts by perf or strace
 //! report  the table and the goals                  stats, machine
+//! talos   `cargo xtask bench talos`, apart from all of this
 //! ```
 
 mod http;
@@ -21,6 +22,7 @@ mod stats;
 mod stream;
 mod subject;
 mod syncs;
+mod talos;
 mod usage;
 mod writes;
 
@@ -60,6 +62,8 @@ pub(crate) struct BenchArgs {
 enum What {
     /// The embedded Kubernetes API beside the real kube-apiserver with etcd
     Api(ApiArgs),
+    /// The files of a Talos cluster beside the generator of Talos' own machinery
+    Talos(talos::TalosArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -133,7 +137,10 @@ impl Plan {
 // === the command ===
 
 pub(crate) async fn run_command(args: BenchArgs) -> Result<()> {
-    let What::Api(args) = args.what;
+    let args = match args.what {
+        What::Api(args) => args,
+        What::Talos(args) => return talos::run(&args).await,
+    };
     let target_dir = target_dir()?;
     if !args.no_build {
         build(&args, &target_dir)?;

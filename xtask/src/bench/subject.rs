@@ -196,6 +196,13 @@ async fn launch(
     match ready_line(&mut process.0).await {
         Ok(stdout) => Ok((process, stdout, started.elapsed())),
         Err(error) => {
+            // What it has to say for itself may come after the line: give it a moment to end.
+            for _ in 0..100 {
+                if process.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             let log = fs::read_to_string(&log).unwrap_or_default();
             Err(error.context(format!("butleradm apiserver is not ready\n{log}")))
         }

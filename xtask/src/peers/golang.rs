@@ -1,4 +1,4 @@
-//! Finds or installs a Go toolchain, and builds programs of the pinned module with it.
+//! Finds or installs a Go toolchain, and builds programs of pinned modules with it.
 
 use std::{
     fs,
@@ -79,26 +79,49 @@ fn parse_minor(version: &str) -> Option<u32> {
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Builds `program` and puts it into `bin` in one step, so that a broken build leaves nothing there.
+/// A program, and everything that decides what it becomes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recipe<'a> {
+    pub(super) name: &'a str,
+    /// The main package: one of a required module, or `.` for the one in `files`.
+    pub(super) package: &'a str,
+    /// The module to build in: `go.mod`, `go.sum` and sources, each with its content.
+    pub(super) files: &'a [(&'a str, &'a str)],
+    pub(super) link_flags: &'a str,
+}
+
+/// Builds a program of the module that holds Kubernetes and etcd.
 pub(super) fn build(go: &Path, bin: &Path, program: pins::GoProgram) -> Result<()> {
+    let recipe = Recipe {
+        name: program.name,
+        package: program.package,
+        files: &[("go.mod", pins::GO_MOD), ("go.sum", pins::GO_SUM)],
+        link_flags: &link_flags(),
+    };
+    build_in(go, bin, &recipe)
+}
+
+/// Builds a program and puts it into `bin` in one step, so that a broken build leaves nothing there.
+pub(super) fn build_in(go: &Path, bin: &Path, recipe: &Recipe<'_>) -> Result<()> {
     let started = Instant::now();
-    say(&format!("building {} from Go modules (the first one takes minutes)", program.name));
+    say(&format!("building {} from Go modules (the first one takes minutes)", recipe.name));
     let work =
         tempfile::Builder::new().prefix(".build-").tempdir_in(bin).context("make a folder to build in")?;
-    fs::write(work.path().join("go.mod"), pins::GO_MOD).context("write go.mod")?;
-    fs::write(work.path().join("go.sum"), pins::GO_SUM).context("write go.sum")?;
-    let built = work.path().join(program.name);
+    for (name, content) in recipe.files {
+        fs::write(work.path().join(name), content).with_context(|| format!("write {name}"))?;
+    }
+    let built = work.path().join(recipe.name);
     let mut command = Command::new(go);
     command.current_dir(work.path()).envs(SETTINGS.iter().copied());
     // A user's own settings would make another program under the same key, or mislead the Go from pip.
     for name in ["GOROOT", "GOOS", "GOARCH", "GOEXPERIMENT", "GODEBUG"] {
         command.env_remove(name);
     }
-    run(command.args(["build", "-ldflags", &link_flags(), "-o"]).arg(&built).arg(program.package))
-        .with_context(|| format!("build {}", program.name))?;
-    let target = bin.join(program.name);
-    fs::rename(&built, &target).with_context(|| format!("move {} to {}", program.name, target.display()))?;
-    say(&format!("{} is there after {} s", program.name, started.elapsed().as_secs()));
+    run(command.args(["build", "-ldflags", recipe.link_flags, "-o"]).arg(&built).arg(recipe.package))
+        .with_context(|| format!("build {}", recipe.name))?;
+    let target = bin.join(recipe.name);
+    fs::rename(&built, &target).with_context(|| format!("move {} to {}", recipe.name, target.display()))?;
+    say(&format!("{} is there after {} s", recipe.name, started.elapsed().as_secs()));
     Ok(())
 }
 

@@ -1,5 +1,6 @@
-//! The real programs that our servers are compared with: kube-apiserver, kube-controller-manager and etcd, built from the
-//! Go module registry, and several released kubectls. `cargo xtask peers` puts them into the user's cache folder:
+//! The real programs that ours are compared with: kube-apiserver, kube-controller-manager and etcd, built from the Go
+//! module registry, several released kubectls, and Talos' own parts ([`TalosPeers`]). `cargo xtask peers` puts them into
+//! the user's cache folder:
 //!
 //! ```text
 //! ${XDG_CACHE_HOME:-~/.cache}/butler/peers/
@@ -13,7 +14,10 @@
 mod golang;
 mod kubectl;
 mod pins;
+mod talos;
 mod unzip;
+
+pub(crate) use talos::{Machinery, TalosPeers, Talosctl};
 
 use std::{
     env,
@@ -93,6 +97,11 @@ pub(crate) fn run_command() -> Result<()> {
     }
     for kubectl in &peers.kubectls {
         writeln!(out, "{}", kubectl.path.display())?;
+    }
+    let talos = TalosPeers::ensure()?;
+    let machineries = talos.machineries.iter().map(|machinery| &machinery.path);
+    for path in machineries.chain(talos.talosctls.iter().map(|talosctl| &talosctl.path)) {
+        writeln!(out, "{}", path.display())?;
     }
     Ok(())
 }
