@@ -3,6 +3,7 @@
 //! Talos refuses a key that it does not know, anywhere, and each minor knows other ones. The table is what makes the same
 //! check possible here, with a line number and before anything is sent.
 
+use crate::client::shown_key;
 use crate::contract::Contract;
 use crate::validate::{Problem, Source};
 use crate::yaml::{Data, Node, Order, Scalar};
@@ -247,7 +248,9 @@ impl Reader<'_> {
             (Type::Map(inner), Data::Map(entries)) => Value::Object(
                 entries
                     .iter()
-                    .map(|(_, key, node)| (key.clone(), self.read(node, inner, &format!("{path}[{key}]"))))
+                    .map(|(_, key, node)| {
+                        (key.clone(), self.read(node, inner, &format!("{path}[{}]", shown_key(key))))
+                    })
                     .collect(),
             ),
             (Type::List(inner), Data::List(items)) => Value::Array(
@@ -284,7 +287,8 @@ impl Reader<'_> {
         let known = fields(name);
         let is_document = document_known(name, None);
         for (at, key, node) in entries {
-            let here = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let shown = shown_key(key);
+            let here = if path.is_empty() { shown.to_owned() } else { format!("{path}.{shown}") };
             if is_document && path.is_empty() && matches!(key.as_str(), "apiVersion" | "kind") {
                 map.insert(key.clone(), node.to_value());
                 continue;
@@ -409,7 +413,7 @@ pub(crate) fn is_size(text: &str) -> bool {
 fn nearest(key: &str, known: &[Field]) -> String {
     let closest = known.iter().map(|field| (distance(key, field.name), field.name)).min();
     match closest {
-        Some((away, name)) if away <= 2 && away < name.len() => format!(", did you mean {name:?}?"),
+        Some((away, name)) if away <= 2 && away * 2 < name.len() => format!(", did you mean {name:?}?"),
         _ => String::new(),
     }
 }
@@ -544,5 +548,7 @@ mod tests {
         assert_eq!(nearest("hostName", fields("Network")), ", did you mean \"hostname\"?");
         assert_eq!(nearest("interfcaes", fields("Network")), ", did you mean \"interfaces\"?");
         assert_eq!(nearest("colour", fields("Network")), "");
+        // Half of the letters wrong is no slip.
+        assert_eq!(nearest("nope", fields("Machine")), "");
     }
 }

@@ -6,6 +6,7 @@
 mod address;
 mod error;
 mod guard;
+mod knock;
 mod kubeconfig;
 mod open;
 mod probe;
@@ -25,6 +26,7 @@ mod tests;
 pub use address::{Malformed, NodeAddress, Proxy, Settings, TALOS_PORT};
 pub use error::{ClientError, ErrorClass, status_class};
 pub use guard::{Decision, Observation, Refusal, Seen, bootstrap_guard, decide, observe};
+pub use knock::knock;
 pub use probe::{Node, NodeState, Owner};
 pub use session::{Applied, Client, ResetOptions};
 pub use status::MachineStatus;
@@ -34,3 +36,5 @@ pub use wait::{
     Wait, WaitError, bootstrap_when_ready, service_is_up, wait_until_answering, wait_until_configured,
     wait_until_etcd, wait_until_gone, wait_until_maintenance, wait_until_service, wait_until_status,
 };
+
+pub(crate) use redact::{masked, shown_key};

@@ -114,7 +114,7 @@ async fn within<T>(
     }
 }
 
-async fn dial(node: &NodeAddress, settings: &Settings) -> Result<TcpStream, OpenError> {
+pub(super) async fn dial(node: &NodeAddress, settings: &Settings) -> Result<TcpStream, OpenError> {
     let moved = settings.overrides.get(node.host()).copied();
     let plain = |error: io::Error| OpenError::from_io(&error, None);
     let stream = match (&settings.proxy, moved) {

@@ -148,28 +148,32 @@ impl Node {
     }
 
     pub(super) async fn look(&self) -> Look {
-        if let Some(credentials) = &self.credentials {
-            let access = Access::Mutual(credentials.clone());
-            match open(&self.address, &access, &self.settings).await {
-                Ok(opened) => {
-                    return match Client::over(opened, &self.address, self.settings.clone()).await {
-                        Ok(client) => Look::Ours(client),
-                        Err(error) => {
-                            Look::Nothing(NodeState::Unreachable { reason: error.message().to_owned() })
-                        }
-                    };
-                }
-                Err(OpenError::Tls {
-                    error:
-                        TlsError::InvalidCertificate(
-                            CertificateError::UnknownIssuer | CertificateError::BadSignature,
-                        ),
-                    ..
-                }) => {}
-                Err(error) => return Look::Nothing(self.state_of(error)),
-            }
+        if let Some(found) = self.look_with_certificate().await {
+            return found;
         }
-        self.look_without_certificate().await
+        let found = self.look_without_certificate().await;
+        if matches!(&found, Look::Nothing(NodeState::Configured { owner: Owner::Foreign, .. })) {
+            // It may have left maintenance mode between the two looks, and be ours after all.
+            return self.look_with_certificate().await.unwrap_or(found);
+        }
+        found
+    }
+
+    /// `None`: there are no credentials, or the node's own certificate is not from their CA.
+    async fn look_with_certificate(&self) -> Option<Look> {
+        let access = Access::Mutual(self.credentials.clone()?);
+        match open(&self.address, &access, &self.settings).await {
+            Ok(opened) => Some(match Client::over(opened, &self.address, self.settings.clone()).await {
+                Ok(client) => Look::Ours(client),
+                Err(error) => Look::Nothing(NodeState::Unreachable { reason: error.message().to_owned() }),
+            }),
+            Err(OpenError::Tls {
+                error:
+                    TlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
+                ..
+            }) => None,
+            Err(error) => Some(Look::Nothing(self.state_of(error))),
+        }
     }
 
     async fn look_without_certificate(&self) -> Look {

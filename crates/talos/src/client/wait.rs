@@ -26,7 +26,7 @@ pub struct Wait {
     name: String,
     started: Instant,
     deadline: Instant,
-    last: watch::Sender<String>,
+    last: watch::Sender<Last>,
     tell: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -42,8 +42,8 @@ impl fmt::Debug for Wait {
 /// A wait that ended without what was waited for.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    #[error("waited {waited:?} for {name} in vain; last seen: {last}")]
-    Deadline { name: String, waited: Duration, last: String },
+    #[error("waited {waited:.1?} for {name} in vain; last seen: {last}")]
+    Deadline { name: String, waited: Duration, last: String, remedy: &'static str },
     #[error("waiting for {name} can't succeed")]
     Stopped { name: String, source: ClientError },
 }
@@ -56,6 +56,21 @@ impl WaitError {
             Self::Deadline { .. } => None,
         }
     }
+
+    /// What a person can do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Stopped { source, .. } => source.remedy(),
+            Self::Deadline { remedy, .. } => remedy,
+        }
+    }
+}
+
+/// What was last seen of a node, and what a person can do when it stays so.
+#[derive(Clone)]
+struct Last {
+    state: String,
+    remedy: &'static str,
 }
 
 impl Wait {
@@ -65,7 +80,10 @@ impl Wait {
             name: name.into(),
             started: Instant::now(),
             deadline,
-            last: watch::Sender::new("nothing yet".to_owned()),
+            last: watch::Sender::new(Last {
+                state: "nothing yet".to_owned(),
+                remedy: ErrorClass::NotThereYet.remedy(),
+            }),
             tell: Arc::new(|_| {}),
         }
     }
@@ -76,12 +94,12 @@ impl Wait {
         Self { tell: Arc::new(tell), ..self }
     }
 
-    fn note(&self, state: impl Into<String>) {
+    fn note(&self, state: impl Into<String>, remedy: &'static str) {
         let state = state.into();
         let changed = self.last.send_if_modified(|last| {
-            let changed = *last != state;
+            let changed = last.state != state;
             if changed {
-                last.clone_from(&state);
+                *last = Last { state: state.clone(), remedy };
             }
             changed
         });
@@ -100,7 +118,8 @@ impl Wait {
             Ok(done) => done.map_err(|error| self.stopped(error)),
             Err(_) => {
                 let waited = self.started.elapsed();
-                Err(WaitError::Deadline { name: self.name.clone(), waited, last: self.last.borrow().clone() })
+                let Last { state: last, remedy } = self.last.borrow().clone();
+                Err(WaitError::Deadline { name: self.name.clone(), waited, last, remedy })
             }
         }
     }
@@ -127,7 +146,7 @@ pub async fn wait_until_maintenance(node: &Node, wait: &Wait) -> Result<Client, 
             match answering(node, wait).await? {
                 Look::Maintenance(client, _) => return Ok(client),
                 Look::Ours(client) => {
-                    wait.note("still configured");
+                    wait.note("still configured", "reset the node");
                     gone(&client).await;
                 }
                 Look::Nothing(_) => {}
@@ -145,7 +164,7 @@ pub async fn wait_until_configured(node: &Node, wait: &Wait) -> Result<Client, W
 /// Until the node goes away: it closes the connection, or does not answer on it any more.
 pub async fn wait_until_gone(client: &Client, wait: &Wait) -> Result<(), WaitError> {
     wait.bound(async {
-        wait.note("still there");
+        wait.note("still there", ErrorClass::StillBooting.remedy());
         gone(client).await;
         Ok(())
     })
@@ -187,22 +206,36 @@ pub async fn wait_until_status(
 /// Until etcd on this node is healthy, knows a leader, and votes. Talos tells nothing of a learner's promotion, so that last
 /// step alone is asked for twice a second.
 pub async fn wait_until_etcd(node: &Node, wait: &Wait) -> Result<Client, WaitError> {
-    let client = wait_until_service(node, "etcd", wait).await?;
-    wait.bound(async {
-        loop {
-            match client.etcd_status().await {
-                Ok(status) if status.leader != 0 && !status.is_learner => return Ok(client),
-                Ok(status) if status.is_learner => wait.note("etcd is a learner still"),
-                Ok(_) => wait.note("etcd has no leader"),
-                Err(error) if error.is_temporary() || *error.class() == ErrorClass::Other => {
-                    wait.note(error.message());
-                }
-                Err(error) => return Err(error),
-            }
-            sleep(node.settings().retry.1).await;
+    loop {
+        let client = wait_until_service(node, "etcd", wait).await?;
+        // A connection that was lost in between (the node rebooted) stays lost: from the beginning.
+        if wait.bound(follow_votes(&client, node, wait)).await? {
+            return Ok(client);
         }
-    })
-    .await
+    }
+}
+
+/// True when the node's etcd votes; false when the connection to the node is over.
+async fn follow_votes(client: &Client, node: &Node, wait: &Wait) -> Result<bool, ClientError> {
+    loop {
+        match client.etcd_status().await {
+            Ok(status) if status.leader != 0 && !status.is_learner => return Ok(true),
+            Ok(status) if status.is_learner => {
+                wait.note("etcd is a learner still", service_remedy("etcd"));
+            }
+            Ok(_) => {
+                wait.note("etcd has no leader", "look at the other control planes: a majority has to run");
+            }
+            Err(error) if error.is_temporary() || *error.class() == ErrorClass::Other => {
+                wait.note(error.message(), error.remedy());
+            }
+            Err(error) => return Err(error),
+        }
+        sleep(node.settings().retry.1).await;
+        if client.is_closed() {
+            return Ok(false);
+        }
+    }
 }
 
 /// Calls Bootstrap as soon as the node takes it. Whether it may be called at all, [`super::bootstrap_guard`] decides.
@@ -230,7 +263,7 @@ async fn answering(node: &Node, wait: &Wait) -> Result<Look, ClientError> {
             Look::Nothing(state) => state,
             found => return Ok(found),
         };
-        wait.note(state.to_string());
+        wait.note(state.to_string(), state.remedy());
         let hopeless = match &state {
             NodeState::Configured { .. } => {
                 Some("the node is configured for another cluster, or no credentials were given".to_owned())
@@ -251,7 +284,7 @@ async fn configured(node: &Node, wait: &Wait) -> Result<Client, ClientError> {
         match answering(node, wait).await? {
             Look::Ours(client) => return Ok(client),
             Look::Maintenance(client, _) => {
-                wait.note("still in maintenance mode");
+                wait.note("still in maintenance mode", "apply its config");
                 // It leaves by closing its port, and that closes this connection.
                 gone(&client).await;
             }
@@ -281,7 +314,7 @@ async fn again_if_temporary(node: &Node, wait: &Wait, error: ClientError) -> Res
     if !error.is_temporary() {
         return Err(error);
     }
-    wait.note(error.message());
+    wait.note(error.message(), error.remedy());
     sleep(node.settings().retry.0).await;
     Ok(())
 }
@@ -293,8 +326,8 @@ async fn follow_service(client: &Client, service: &str, wait: &Wait) -> Result<(
         let services = client.service_list().await?;
         match services.iter().find(|info| info.id == service) {
             Some(info) if service_is_up(info) => return Ok(()),
-            Some(info) => wait.note(describe(info)),
-            None => wait.note(format!("service {service} is not there")),
+            Some(info) => wait.note(describe(info), service_remedy(service)),
+            None => wait.note(format!("service {service} is not there"), service_remedy(service)),
         }
         loop {
             match timeout(client.settings().quiet_limit, events.next()).await {
@@ -317,6 +350,15 @@ async fn follow_service(client: &Client, service: &str, wait: &Wait) -> Result<(
                 Ok(Err(error)) => return Err(error),
             }
         }
+    }
+}
+
+fn service_remedy(service: &str) -> &'static str {
+    match service {
+        "etcd" => {
+            "if the cluster was never bootstrapped, do that (`butleradm talos bootstrap`); else look at the node's network, time servers and the log of etcd"
+        }
+        _ => ErrorClass::StillBooting.remedy(),
     }
 }
 
@@ -354,7 +396,7 @@ async fn follow_status(
                     if enough(&status) {
                         return Ok(());
                     }
-                    wait.note(status.to_string());
+                    wait.note(status.to_string(), ErrorClass::StillBooting.remedy());
                 }
             }
             Ok(Ok(None)) => {
@@ -377,7 +419,9 @@ async fn follow_bootstrap(client: &Client, wait: &Wait) -> Result<(), ClientErro
     let mut events = client.events(0, None).await?;
     loop {
         match client.bootstrap().await {
-            Err(error) if *error.class() == ErrorClass::StillBooting => wait.note(error.message()),
+            Err(error) if *error.class() == ErrorClass::StillBooting => {
+                wait.note(error.message(), error.remedy());
+            }
             done => return done,
         }
         let quiet = client.settings().quiet_limit.min(Duration::from_secs(1));

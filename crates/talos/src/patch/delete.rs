@@ -107,7 +107,7 @@ fn remove(
             let (inner, is_field) = match ty {
                 Type::Struct(name) => match fields(name).iter().find(|field| field.name == key) {
                     Some(field) => (field.ty.clone(), true),
-                    None => return Err(format!("unknown key {key:?}")),
+                    None => return Err(format!("unknown key {:?}", crate::client::shown_key(key))),
                 },
                 Type::Map(inner) => ((**inner).clone(), false),
                 _ => (Type::Free, false),

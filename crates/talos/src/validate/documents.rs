@@ -3,6 +3,7 @@
 use super::talos::{encryption_keys, is_filter, is_wireguard_key};
 use super::{Checker, Source};
 use crate::config::{Document, MAIN};
+use crate::contract::Contract;
 use crate::intent::Cidr;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ const LINKS: [&str; 7] = [
 pub(super) fn check(c: &mut Checker<'_>) {
     let documents = c.config.documents.clone();
     for document in documents.iter().filter(|document| document.kind != MAIN) {
-        let mut d = Checked { document, found: Vec::new() };
+        let mut d = Checked { document, contract: c.contract, found: Vec::new() };
         d.name();
         d.check();
         for (path, text) in d.found {
@@ -114,6 +115,7 @@ fn twice(c: &mut Checker<'_>, documents: &[Document]) {
 /// One document, and what was found in it.
 struct Checked<'a> {
     document: &'a Document,
+    contract: Option<Contract>,
     found: Vec<(String, String)>,
 }
 
@@ -249,6 +251,7 @@ impl Checked<'_> {
             if !matches!(name.as_str(), "STATE" | "EPHEMERAL" | "IMAGECACHE") {
                 self.error("name", "only [\"STATE\" \"EPHEMERAL\" \"IMAGECACHE\"] volumes are supported");
             }
+            self.disk_selector();
         } else if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
             self.error(
                 "name",
@@ -278,6 +281,16 @@ impl Checked<'_> {
         }
     }
 
+    fn disk_selector(&mut self) {
+        let text =
+            self.value()["provisioning"]["diskSelector"]["match"].as_str().unwrap_or_default().to_owned();
+        if !text.is_empty()
+            && let Some(why) = super::selector::problem(&text, self.contract)
+        {
+            self.error("provisioning.diskSelector.match", why);
+        }
+    }
+
     fn provisioning(&mut self) {
         let partition = matches!(self.text("volumeType"), "" | "partition");
         if self.text("volumeType") == "directory" {
@@ -290,6 +303,7 @@ impl Checked<'_> {
         if provisioning["diskSelector"]["match"].as_str().unwrap_or_default().is_empty() {
             self.error("provisioning.diskSelector", "disk selector is required");
         }
+        self.disk_selector();
         let sized = ["minSize", "maxSize"].iter().any(|key| !provisioning[*key].is_null());
         if partition && !sized {
             self.error("provisioning", "min size or max size is required");

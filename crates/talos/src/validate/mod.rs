@@ -13,6 +13,7 @@ mod names;
 mod network;
 mod ours;
 mod problem;
+mod selector;
 mod talos;
 
 pub use cluster::{check_cluster, check_together};

@@ -1,5 +1,6 @@
 //! One thing that is wrong, and where.
 
+use crate::client::masked;
 use crate::config::DocumentId;
 use crate::yaml::Mark;
 use std::fmt;
@@ -39,7 +40,8 @@ impl Problem {
             source,
             document: DocumentId { kind: kind.to_owned(), name: String::new() },
             path: path.to_owned(),
-            message: message.into(),
+            // A slip of the pen can join a secret to the value that is quoted.
+            message: masked(message.into()),
             mark: None,
         }
     }

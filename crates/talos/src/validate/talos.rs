@@ -302,9 +302,15 @@ fn disk_selector(c: &mut Checker<'_>) {
     if let Some(size) = c.config.text("machine.install.diskSelector.size").map(str::to_owned) {
         let number =
             [">=", "<=", "==", ">", "<"].iter().find_map(|op| size.trim().strip_prefix(op)).unwrap_or(&size);
-        if number.trim().starts_with('-') || !crate::fields::is_size(number.trim()) {
+        let number = number.trim();
+        // A share of a disk is a size elsewhere, not here.
+        if number.starts_with('-') || number.ends_with('%') || !crate::fields::is_size(number) {
             c.error(&format!("{path}.size"), format!("failed to parse disk size {size}"));
         }
+    }
+    if !c.text("machine.install.diskSelector.name").is_empty() {
+        let text = "install disk selector is invalid: selector on name is not supported";
+        c.error(&format!("{path}.name"), text);
     }
     let kind = c.text("machine.install.diskSelector.type").to_owned();
     if !matches!(kind.as_str(), "" | "ssd" | "hdd" | "nvme" | "sd") {
