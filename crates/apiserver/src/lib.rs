@@ -28,5 +28,5 @@ mod verbs;
 
 pub use auth::User;
 pub use http::{ApiService, Body};
-pub use server::{Options, Running, Server, ServerError};
+pub use server::{Api, Options, Running, Server, ServerError};
 pub use store::HistoryLimits;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -55,12 +56,33 @@ pub trait NetworkService<B>:
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// Where connections come from: a port of this computer, or one of a network that only exists in this process.
+pub trait Incomings: Send {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection. Dropped halfway, it has taken none.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
 impl<S, B> NetworkService<B> for S where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failure>, Future: Send + 'static>
         + Clone
         + Send
         + 'static
 {
+}
+
+impl Incomings for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<TcpStream> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        // Events are small and must not wait for more to come.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        Ok(stream)
+    }
 }
 
 // === impl ServeOptions ===
@@ -78,7 +100,7 @@ impl Default for ServeOptions {
 
 /// Serves until `shutdown` is ready and running requests are done, with the default limits.
 pub async fn serve<S, B>(
-    listener: TcpListener,
+    listener: impl Incomings,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     shutdown: impl Future<Output = ()>,
@@ -91,7 +113,7 @@ pub async fn serve<S, B>(
 
 /// [`serve`] with limits of one's own.
 pub async fn serve_with<S, B>(
-    listener: TcpListener,
+    mut listener: impl Incomings,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     options: ServeOptions,
@@ -116,7 +138,7 @@ pub async fn serve_with<S, B>(
         let accepted = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            accepted = door.accept(&listener) => accepted,
+            accepted = door.accept(&mut listener) => accepted,
         };
         match accepted {
             Ok((stream, place)) => {
@@ -176,23 +198,19 @@ struct Door {
 
 impl Door {
     /// The next connection, once there is a place for it.
-    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    async fn accept<L: Incomings>(&self, listener: &mut L) -> io::Result<(L::Stream, OwnedSemaphorePermit)> {
         let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let (stream, _) = listener.accept().await?;
-        Ok((stream, place))
+        Ok((listener.accept().await?, place))
     }
 
-    async fn connection<S, B>(&self, stream: TcpStream, place: OwnedSemaphorePermit, service: S)
+    async fn connection<C, S, B>(&self, stream: C, place: OwnedSemaphorePermit, service: S)
     where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: NetworkService<B>,
         B: Body<Data: Buf + Send, Error: Into<Failure>> + Send + Unpin + 'static,
     {
         let _place = place;
         let mut closing = self.closing.clone();
-        // Events are small and must not wait for more to come.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
         let handshake = timeout(self.options.handshake_timeout, self.acceptor.accept(stream));
         let stream = tokio::select! {
             _ = closing.wait_for(|closing| *closing) => return,

@@ -1,6 +1,6 @@
 //! A whole server: storage, API, controllers, TLS front.
 
-use crate::auth::{self, Authenticator, Pki, PkiError, StaticTokens, TokenFileError, User};
+use crate::auth::{self, AccountKey, Authenticator, Pki, PkiError, StaticTokens, TokenFileError, User};
 use crate::controllers;
 use crate::engine::Engine;
 use crate::http::ApiService;
@@ -40,8 +40,14 @@ pub enum ServerError {
 
 /// A server that is ready to be served, or to be spoken to in this process.
 pub struct Server {
-    engine: Arc<Engine>,
+    api: Api,
     pki: Arc<Pki>,
+}
+
+/// The API alone, on a store and keys that are given: whoever has it brings the TLS fronts, as many as they like.
+/// Dropping it ends its controllers and watches.
+pub struct Api {
+    engine: Arc<Engine>,
     stop: watch::Sender<bool>,
 }
 
@@ -82,22 +88,17 @@ impl Server {
     }
 
     async fn start(store: Store, pki: Pki, tokens: StaticTokens) -> Self {
-        let (stop, stopping) = watch::channel(false);
         let authenticator = Authenticator::new(tokens, pki.account_key().clone());
-        let clock = Box::new(jiff::Timestamp::now);
-        let engine = Arc::new(Engine::new(store, authenticator, pki.ca_pem().to_string(), clock, stopping));
-        engine.provide(first_objects()).await;
-        tokio::spawn(controllers::run(engine.clone()));
-        Self { engine, pki: Arc::new(pki), stop }
+        Self { api: Api::start(store, authenticator, pki.ca_pem().to_string()).await, pki: Arc::new(pki) }
     }
 
     /// The API for a caller in this process that is known to be `user`: no socket, no TLS.
     pub fn service(&self, user: User) -> ApiService {
-        ApiService::new(self.engine.clone()).trusting(user)
+        self.api.service(user)
     }
 
     pub fn store(&self) -> &Store {
-        &self.engine.store
+        self.api.store()
     }
 
     /// Serves on `listener` until [`Running::stop`].
@@ -109,13 +110,54 @@ impl Server {
         let address = listener
             .local_addr()
             .map_err(|source| ServerError::Listen { address: SocketAddr::from(([0, 0, 0, 0], 0)), source })?;
-        let service = ApiService::new(self.engine.clone());
-        let mut stopping = self.stop.subscribe();
+        let service = self.api.network_service();
+        let Api { engine, stop } = self.api;
+        let mut stopping = stop.subscribe();
         let shutdown = async move {
             let _ = stopping.wait_for(|stop| *stop).await;
         };
         let front = tokio::spawn(serve::serve(listener, tls, service, shutdown));
-        Ok(Running { address, stop: self.stop, front, store: self.engine.store.clone(), pki: self.pki })
+        Ok(Running { address, stop, front, store: engine.store.clone(), pki: self.pki })
+    }
+}
+
+impl Api {
+    /// An API on a store. `ca_pem` is what it tells those who ask the cluster for its certificate authority.
+    pub async fn open(
+        store: Store,
+        account_key: Arc<AccountKey>,
+        ca_pem: String,
+    ) -> Result<Self, ServerError> {
+        let authenticator = Authenticator::new(StaticTokens::parse("")?, account_key);
+        Ok(Self::start(store, authenticator, ca_pem).await)
+    }
+
+    async fn start(store: Store, authenticator: Authenticator, ca_pem: String) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let clock = Box::new(jiff::Timestamp::now);
+        let engine = Arc::new(Engine::new(store, authenticator, ca_pem, clock, stopping));
+        engine.provide(first_objects()).await;
+        tokio::spawn(controllers::run(engine.clone()));
+        Self { engine, stop }
+    }
+
+    /// The API for a caller in this process that is known to be `user`: no socket, no TLS.
+    pub fn service(&self, user: User) -> ApiService {
+        self.network_service().trusting(user)
+    }
+
+    /// The API for [`serve::serve`]: who calls is told by a client certificate or a token.
+    pub fn network_service(&self) -> ApiService {
+        ApiService::new(self.engine.clone())
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.engine.store
+    }
+
+    /// Ends its controllers and every watch.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
     }
 }
 

@@ -96,7 +96,7 @@ impl Engine {
         clock: Box<dyn Fn() -> jiff::Timestamp + Send + Sync>,
         stopping: tokio::sync::watch::Receiver<bool>,
     ) -> Self {
-        let registry = Registry::from_store(&store);
+        let registry = Registry::from_store(&store, None);
         Self {
             store,
             registry: RwLock::new(Arc::new(registry)),
@@ -121,7 +121,7 @@ impl Engine {
         if registry.is_current(&self.store) {
             return;
         }
-        let new = Registry::from_store(&self.store);
+        let new = Registry::from_store(&self.store, Some(&registry));
         new.reshape_changed(&registry, &self.store);
         new.begin_collections(&self.store);
         *registry = Arc::new(new);

@@ -30,9 +30,14 @@ pub(crate) struct Registry {
     entries: HashMap<(String, String, String), Arc<Entry>>,
     /// In the order of discovery.
     pub(crate) resources: Vec<Arc<Resource>>,
+    /// What each CRD brings, by its name, with the revision that was read: compiling its rules is the costly part.
+    definitions: HashMap<String, (u64, Vec<Served>)>,
     /// Discovery and OpenAPI documents, made when first asked for.
     documents: Mutex<HashMap<String, Option<Bytes>>>,
 }
+
+/// A version of a CRD, and whether it is served.
+type Served = (Arc<Entry>, bool);
 
 const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -42,27 +47,37 @@ pub(crate) fn collection_name(group: &str, plural: &str) -> CollectionName {
 }
 
 impl Registry {
-    pub(crate) fn from_store(store: &Store) -> Self {
+    /// What the store holds. CRDs that `before` knows as they are now are taken from there.
+    pub(crate) fn from_store(store: &Store, before: Option<&Registry>) -> Self {
         let mut registry = Self {
             as_of: store.last_change(&[CRDS]),
             entries: HashMap::new(),
             resources: Vec::new(),
+            definitions: HashMap::new(),
             documents: Mutex::default(),
         };
         for resource in builtin::resources() {
-            registry.add(Entry {
+            registry.add(Arc::new(Entry {
                 collection: collection_name(&resource.group, &resource.plural),
                 api_version: resource.api_version(),
                 resource,
                 rules: Rules::default(),
                 storage: None,
                 crd_generation: 0,
-            });
+            }));
         }
         registry.share_events();
         let crds = store.list(CRDS, Scope::All);
         for object in crds.objects {
-            registry.add_crd(&object.value());
+            let known = before.and_then(|before| before.definitions.get(&*object.key.name));
+            let versions = match known {
+                Some((revision, versions)) if *revision == object.revision => versions.clone(),
+                _ => versions_of(&object.value()),
+            };
+            for (entry, _) in versions.iter().filter(|(_, served)| *served) {
+                registry.add(entry.clone());
+            }
+            registry.definitions.insert(object.key.name.to_string(), (object.revision, versions));
         }
         registry
     }
@@ -88,36 +103,11 @@ impl Registry {
         }
     }
 
-    fn add(&mut self, entry: Entry) -> Arc<Entry> {
+    fn add(&mut self, entry: Arc<Entry>) {
         let r = &entry.resource;
         let key = (r.group.clone(), r.version.clone(), r.plural.clone());
         self.resources.push(r.clone());
-        let entry = Arc::new(entry);
-        self.entries.insert(key, entry.clone());
-        entry
-    }
-
-    fn add_crd(&mut self, crd: &serde_json::Value) {
-        if !crd::is_established(crd) {
-            return;
-        }
-        let generation = crd["metadata"]["generation"].as_i64().unwrap_or(1);
-        let (stored, others): (Vec<_>, Vec<_>) = crd::versions(crd)
-            .into_iter()
-            .partition(|(r, _)| r.crd.as_ref().is_some_and(|c| c.storage_version == r.version));
-        let mut storage = None;
-        for (resource, served) in stored.into_iter().chain(others) {
-            let entry = Entry {
-                collection: collection_name(&resource.group, &resource.plural),
-                api_version: resource.api_version(),
-                rules: Rules::compile(resource.schema()).0,
-                resource: Arc::new(resource),
-                storage: storage.clone(),
-                crd_generation: generation,
-            };
-            let entry = if served { self.add(entry) } else { Arc::new(entry) };
-            storage.get_or_insert(entry);
-        }
+        self.entries.insert(key, entry);
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Entry>> {
@@ -176,4 +166,29 @@ impl Registry {
             });
         }
     }
+}
+
+/// All versions of a CRD, the stored one first.
+fn versions_of(crd: &serde_json::Value) -> Vec<Served> {
+    if !crd::is_established(crd) {
+        return Vec::new();
+    }
+    let generation = crd["metadata"]["generation"].as_i64().unwrap_or(1);
+    let (stored, others): (Vec<_>, Vec<_>) = crd::versions(crd)
+        .into_iter()
+        .partition(|(r, _)| r.crd.as_ref().is_some_and(|c| c.storage_version == r.version));
+    let mut storage = None;
+    let entries = stored.into_iter().chain(others).map(|(resource, served)| {
+        let entry = Arc::new(Entry {
+            collection: collection_name(&resource.group, &resource.plural),
+            api_version: resource.api_version(),
+            rules: Rules::compile(resource.schema()).0,
+            resource: Arc::new(resource),
+            storage: storage.clone(),
+            crd_generation: generation,
+        });
+        storage.get_or_insert_with(|| entry.clone());
+        (entry, served)
+    });
+    entries.collect()
 }

@@ -2,7 +2,7 @@
 
 use super::history::{Collection, Event};
 use super::object::{Key, Object};
-use super::{CollectionName, State, Store};
+use super::{CollectionName, Restored, State, Store};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -149,6 +149,17 @@ impl Store {
         if !state.collections.contains_key(collection) {
             state.collection(collection).floor = revision;
         }
+    }
+
+    /// Everything that is there now, for a store that is to go on from here. Objects are shared, not copied; the past is
+    /// not taken along, so that watches of the old store have to list again.
+    pub fn export(&self) -> Restored {
+        let state = self.shared.state.read();
+        let all = state.collections.iter();
+        let objects = all
+            .flat_map(|(name, held)| held.objects.values().map(move |o| (name.clone(), o.clone())))
+            .collect();
+        Restored { revision: state.revision, objects, recent: Vec::new(), floor: state.revision }
     }
 
     /// Forgets the history up to `revision`, as etcd's compaction does.

@@ -206,13 +206,16 @@ impl Engine {
 
     /// What a CRD's status will be once it is stored, among the others that are there.
     pub(crate) fn crd_status(&self, crd: &Value) -> Value {
-        let others = self.crds_except(meta_text(crd, "name"));
+        let others =
+            self.crds_beside(meta_text(crd, "name"), crd["spec"]["group"].as_str().unwrap_or_default());
         crd::accepted_conditions(crd, &others.iter().collect::<Vec<_>>(), &self.timestamp())
     }
 
-    fn crds_except(&self, name: &str) -> Vec<Value> {
+    /// The other CRDs of a group. Only they can hold a name that this one wants, and a CRD's name ends with its group.
+    fn crds_beside(&self, name: &str, group: &str) -> Vec<Value> {
         let all = self.store.list(CRD_COLLECTION, Scope::All).objects;
-        all.iter().filter(|o| &*o.key.name != name).map(|o| o.value()).collect()
+        let in_group = |other: &str| other.split_once('.').is_some_and(|(_, rest)| rest == group);
+        all.iter().filter(|o| &*o.key.name != name && in_group(&o.key.name)).map(|o| o.value()).collect()
     }
 
     /// Who the changed fields of this call go to.
