@@ -93,6 +93,10 @@ pub struct ImageFactorySpec {
     /// Bring images to the infrastructure without being asked. Default: true.
     #[serde(default = "yes")]
     pub auto_sync: bool,
+    /// SHA-256 of the image that a bootstrap brings, 64 hexadecimal digits. Default: not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9A-Fa-f]{64}$"))]
+    pub sha256: Option<String>,
 }
 
 /// How teams are kept apart.

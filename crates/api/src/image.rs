@@ -48,6 +48,10 @@ pub struct ImageSyncSpec {
     /// Name of the image on the infrastructure. Default: made from platform, version, architecture and schematic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
+    /// SHA-256 of the file, as 64 hexadecimal digits. When given, an image that differs is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
+    pub sha256: Option<String>,
 }
 
 /// One image of an image factory.

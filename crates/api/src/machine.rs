@@ -1,6 +1,7 @@
 //! MachineRequest: one virtual machine.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{DiskSpec, MachineRole, ProviderReference};
 use crate::conditions::Condition;
-use crate::values::ClusterName;
+use crate::values::{Cidr, ClusterName, ValueError};
 
 /// The machine that is wanted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -62,9 +63,27 @@ pub struct MachineRequestSpec {
     /// Network data handed to the machine at its first boot, where the infrastructure has such a channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<String>,
+    /// A fixed address in place of DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_address: Option<StaticAddressSpec>,
     /// Labels, tags or categories put on the machine on its infrastructure.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// A fixed address.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticAddressSpec {
+    /// The machine's address with the prefix length of its network: 10.40.0.11/24.
+    #[schemars(length(min = 1))]
+    pub address: String,
+    /// Address of the router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Addresses of name servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
 }
 
 /// Where a machine is in its life.
@@ -125,6 +144,17 @@ pub struct MachineRequestStatus {
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+impl StaticAddressSpec {
+    /// The machine's address and its network.
+    ///
+    /// # Errors
+    /// When it is not an address with a prefix length.
+    pub fn parse(&self) -> Result<(IpAddr, Cidr), ValueError> {
+        let network: Cidr = self.address.parse()?;
+        Ok((network.written(), network))
+    }
 }
 
 impl MachineRequest {

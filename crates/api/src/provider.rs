@@ -143,6 +143,19 @@ pub struct ProxmoxConfig {
     /// Ids that machines may take. What is used when this is not set: whatever the cluster says is free.
     #[serde(default, rename = "vmidRange", skip_serializing_if = "Option::is_none")]
     pub vmid_range: Option<VmidRange>,
+    /// Bridge that the machines' network cards are on. What is used when this is not set: vmbr0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub bridge: Option<String>,
+    /// VLAN tag of the machines' network cards, 1 to 4094. Default: untagged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<i32>,
+    /// Storage that downloaded images go to; it has to take content of type import. What is used when this is not set:
+    /// local.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub image_storage: Option<String>,
 }
 
 /// A range of Proxmox machine ids.
@@ -279,6 +292,18 @@ pub struct ProviderCapacity {
     /// Tenant clusters that fit into them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_tenants: Option<i32>,
+}
+
+impl ProxmoxConfig {
+    /// Bridge of the machines' network cards.
+    pub fn bridge(&self) -> &str {
+        self.bridge.as_deref().unwrap_or("vmbr0")
+    }
+
+    /// Storage of downloaded images.
+    pub fn image_storage(&self) -> &str {
+        self.image_storage.as_deref().unwrap_or("local")
+    }
 }
 
 impl ProviderConfigSpec {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::common::LocalObjectReference;
+use crate::values::{AddressRange, ValueError};
 
 /// Who may use a ProviderConfig.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -50,12 +51,28 @@ pub struct ProviderNetwork {
     /// Time servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub time_servers: Vec<String>,
+    /// Fixed addresses for the nodes of the management cluster, handed out in order, control planes first. They need
+    /// subnet and gateway beside them. Default: the nodes get theirs by DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_addresses: Option<NodeAddresses>,
     /// Addresses for load-balanced services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<ProviderLoadBalancer>,
     /// How many addresses one tenant may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_per_tenant: Option<AddressQuota>,
+}
+
+/// Fixed addresses for nodes, from the first to the last.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeAddresses {
+    /// First address.
+    #[schemars(length(min = 1))]
+    pub start: String,
+    /// Last address; not before the first.
+    #[schemars(length(min = 1))]
+    pub end: String,
 }
 
 /// Where tenant addresses come from.
@@ -139,6 +156,16 @@ pub struct ProviderLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_nodes_per_team: Option<i32>,
+}
+
+impl NodeAddresses {
+    /// The addresses as a range.
+    ///
+    /// # Errors
+    /// When an end is no address, or the first comes after the last.
+    pub fn range(&self) -> Result<AddressRange, ValueError> {
+        format!("{}-{}", self.start.trim(), self.end.trim()).parse()
+    }
 }
 
 impl Default for ProviderLoadBalancer {

@@ -370,12 +370,61 @@ fn provider_configs() {
 }
 
 #[test]
+fn fixed_addresses() {
+    let proxmox =
+        json!({"endpoint": "https://p", "nodes": ["a"], "storage": "s", "vlan": 12, "bridge": "vmbr1"});
+    let wrong = |network: Value, problems: &[&str]| {
+        expect(
+            "providerconfig-all",
+            &[
+                ("/spec/provider", json!("proxmox")),
+                ("/spec/harvester", Value::Null),
+                ("/spec/proxmox", proxmox.clone()),
+                ("/spec/network", network),
+            ],
+            problems,
+        );
+    };
+    let range = json!({"start": "10.0.0.10", "end": "10.0.0.20"});
+    wrong(json!({"subnet": "10.0.0.0/24", "gateway": "10.0.0.1", "nodeAddresses": range}), &[]);
+    wrong(json!({"nodeAddresses": range}), &["E spec.network.subnet: node addresses need"]);
+    wrong(
+        json!({"subnet": "10.0.0.0/28", "gateway": "10.0.0.11", "nodeAddresses": range}),
+        &[
+            "E spec.network.nodeAddresses.end: lies outside",
+            "E spec.network.nodeAddresses: holds the router's address",
+        ],
+    );
+    wrong(
+        json!({"subnet": "10.0.0.0/24", "nodeAddresses": {"start": "10.0.0.9", "end": "10.0.0.300"}}),
+        &["E spec.network.nodeAddresses: not an address range: 300 in"],
+    );
+    let machine = |fixed: Value, problems: &[&str]| {
+        expect("machinerequest", &[("/spec/staticAddress", fixed)], problems);
+    };
+    machine(json!({"address": "10.0.0.9/24", "gateway": "10.0.0.1", "nameservers": ["1.1.1.1"]}), &[]);
+    machine(
+        json!({"address": "10.0.0.9", "nameservers": ["dns"]}),
+        &[
+            "E spec.staticAddress.address: not a CIDR",
+            "E spec.staticAddress.nameservers[0]: not an IP address",
+        ],
+    );
+    machine(
+        json!({"address": "10.0.0.9/24", "gateway": "10.0.9.1"}),
+        &["E spec.staticAddress.gateway: lies outside the network"],
+    );
+}
+
+#[test]
 fn the_rest() {
     expect(
         "imagesync",
         &[("/spec/factoryRef/version", json!("1.9"))],
         &["E spec.factoryRef.version: not a Talos version"],
     );
+    expect("imagesync", &[("/spec/sha256", json!("abc"))], &["E spec.sha256: is not a SHA-256"]);
+    expect("imagesync", &[("/spec/sha256", json!("0123456789abcdef".repeat(4)))], &[]);
     expect(
         "addondefinition",
         &[("/spec/chart/defaultVersion", json!("2.0.0"))],

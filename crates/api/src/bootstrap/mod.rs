@@ -137,6 +137,10 @@ pub struct ClusterBootstrapNetworkSpec {
     /// Network interface that carries the vip, on-prem. What is used when this is not set: the one with the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vip_interface: Option<String>,
+    /// Largest packet of the nodes' network, 576 to 9000. Default: as the network has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 576, max = 9000))]
+    pub mtu: Option<i32>,
     /// Addresses for load-balanced services, on-prem. The vip must not be among them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_pool: Option<LoadBalancerPoolSpec>,

@@ -5,7 +5,7 @@ use super::{Findings, Problem, Validate};
 use crate::names::BUTLER_CONFIG_NAME;
 use crate::{
     AddonDefinition, ButlerConfig, Cidr, ImageSync, MachineRequest, Provider, ProviderConfig,
-    ProviderNetworkMode, ProviderScopeType, TalosVersion,
+    ProviderNetwork, ProviderNetworkMode, ProviderScopeType, TalosVersion,
 };
 
 impl Validate for ProviderConfig {
@@ -75,6 +75,7 @@ fn check_provider_network(config: &ProviderConfig, found: &mut Findings) {
         Some(text) => found.parsed("spec.network.subnet", text.parse::<Cidr>()),
         None => None,
     };
+    check_node_addresses(network, subnet.as_ref(), found);
     let Some(gateway) = &network.gateway else { return };
     match gateway.parse() {
         Ok(ip) => {
@@ -90,6 +91,27 @@ fn check_provider_network(config: &ProviderConfig, found: &mut Findings) {
     }
 }
 
+fn check_node_addresses(network: &ProviderNetwork, subnet: Option<&Cidr>, found: &mut Findings) {
+    let Some(addresses) = &network.node_addresses else { return };
+    if network.subnet.is_none() {
+        let rule = "node addresses need the network that they lie in";
+        found.missing("spec.network.subnet", rule, "set it to the machines' network, such as 10.40.0.0/24");
+    }
+    let Some(range) = found.parsed("spec.network.nodeAddresses", addresses.range()) else { return };
+    for (field, ip) in [("start", range.start()), ("end", range.end())] {
+        if let Some(subnet) = subnet.filter(|subnet| !subnet.contains(ip)) {
+            let rule = format!("lies outside spec.network.subnet {subnet}");
+            let path = format!("spec.network.nodeAddresses.{field}");
+            found.error(path, ip, rule, "use addresses of that subnet");
+        }
+    }
+    let gateway = network.gateway.as_ref().and_then(|text| text.parse().ok());
+    if let Some(gateway) = gateway.filter(|gateway| range.contains(*gateway)) {
+        let rule = format!("holds the router's address {gateway}");
+        found.error("spec.network.nodeAddresses", range, rule, "leave the router's address out");
+    }
+}
+
 impl Validate for ButlerConfig {
     fn validate(&self) -> Vec<Problem> {
         let mut found = Findings::default();
@@ -100,7 +122,17 @@ impl Validate for ButlerConfig {
         if let Some(exposure) = &self.spec.control_plane_exposure {
             check_exposure(exposure, "spec.controlPlaneExposure", &mut found);
         }
+        let sum = self.spec.image_factory.as_ref().and_then(|factory| factory.sha256.as_deref());
+        check_sha256(sum, "spec.imageFactory.sha256", &mut found);
         found.0
+    }
+}
+
+fn check_sha256(sum: Option<&str>, path: &str, found: &mut Findings) {
+    let good = |sum: &&str| sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if let Some(sum) = sum.filter(|sum| !good(sum)) {
+        let rule = "is not a SHA-256: 64 hexadecimal digits";
+        found.error(path, sum, rule, "write what `sha256sum` prints for the file");
     }
 }
 
@@ -108,14 +140,34 @@ impl Validate for ImageSync {
     fn validate(&self) -> Vec<Problem> {
         let mut found = Findings::default();
         found.parsed("spec.factoryRef.version", self.spec.factory_ref.version.parse::<TalosVersion>());
+        check_sha256(self.spec.sha256.as_deref(), "spec.sha256", &mut found);
         found.0
     }
 }
 
 impl Validate for MachineRequest {
-    /// Nothing spans fields here: the schema says it all.
     fn validate(&self) -> Vec<Problem> {
-        Vec::new()
+        let mut found = Findings::default();
+        let Some(fixed) = &self.spec.static_address else { return found.0 };
+        let network = found.parsed("spec.staticAddress.address", fixed.parse()).map(|(_, network)| network);
+        let gateway = fixed.gateway.iter().map(|text| ("gateway".to_owned(), text));
+        let servers = fixed.nameservers.iter().enumerate();
+        let servers = servers.map(|(index, text)| (format!("nameservers[{index}]"), text));
+        for (field, text) in gateway.chain(servers) {
+            let path = format!("spec.staticAddress.{field}");
+            match text.parse() {
+                Ok(ip) if field == "gateway" && network.is_some_and(|network| !network.contains(ip)) => {
+                    let rule = format!("lies outside the network of {}", fixed.address);
+                    found.error(path, text, rule, "use the router's address in that network");
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    let rule = format!("not an IP address: {}", crate::values::address_slip(text));
+                    found.error(path, text, rule, "write it as 10.40.0.1");
+                }
+            }
+        }
+        found.0
     }
 }
 

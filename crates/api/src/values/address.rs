@@ -52,6 +52,11 @@ impl Cidr {
         self.prefix
     }
 
+    /// The address as written, host bits and all: 10.40.0.11 of 10.40.0.11/24.
+    pub fn written(&self) -> IpAddr {
+        self.address
+    }
+
     /// First address.
     pub fn network(&self) -> IpAddr {
         let (v6, bits) = point(self.address);
@@ -147,6 +152,13 @@ impl AddressRange {
     /// Whether it shares an address with another one.
     pub fn overlaps(&self, other: &AddressRange) -> bool {
         point(self.start) <= point(other.end) && point(other.start) <= point(self.end)
+    }
+
+    /// The address at a place, counted from 0; `None` behind the end.
+    pub fn nth(&self, index: u128) -> Option<IpAddr> {
+        let (v6, bits) = point(self.start);
+        let found = bits.checked_add(index)?;
+        (found <= point(self.end).1).then(|| address((v6, found)))
     }
 
     /// Number of addresses, as far as a `u128` counts (the whole of IPv6 is one more than that).
