@@ -1,5 +1,6 @@
 //! What a simulated node reads from the machine configuration that is applied to it.
 
+use crate::disks;
 use crate::machine::{Media, Role};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -96,7 +97,9 @@ impl NodeConfig {
             validate(text)?;
             return Ok(Arc::new(Self::partial(text, documents)));
         };
-        let warnings = validate(text)?;
+        let mut warnings = validate(text)?;
+        disks::check_install(main)?;
+        warnings.extend(disks::about_volumes(&documents));
         Ok(Arc::new(Self {
             role: role(main),
             complete: true,
@@ -124,6 +127,16 @@ impl NodeConfig {
 
     fn main(&self) -> &Value {
         self.documents.iter().find(|document| is_main(document)).unwrap_or(&Value::Null)
+    }
+
+    /// A value of the v1alpha1 document. It may be secret.
+    pub(crate) fn value(&self, pointer: &str) -> Option<&Value> {
+        self.main().pointer(pointer)
+    }
+
+    /// The documents beside the v1alpha1 one, of one kind.
+    pub(crate) fn documents_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.documents.iter().filter(move |document| document["kind"] == kind)
     }
 
     /// The text as it was applied. It is secret.

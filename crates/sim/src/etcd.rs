@@ -10,7 +10,7 @@ pub(crate) enum Identity {
     Endpoint(String),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct EtcdWorld {
     clusters: Vec<Cluster>,
 }
@@ -70,6 +70,11 @@ impl Cluster {
 }
 
 impl EtcdWorld {
+    /// How many clusters were ever made: none is forgotten.
+    pub(crate) fn made(&self) -> usize {
+        self.clusters.len()
+    }
+
     pub(crate) fn create(&mut self, cluster: u64, identity: Identity, first: Newcomer) -> Member {
         let member = EtcdMember {
             id: first.id,

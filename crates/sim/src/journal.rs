@@ -26,8 +26,9 @@ pub(crate) struct ServiceRecord {
     pub(crate) history: Vec<(Timestamp, ServiceState, String)>,
 }
 
-#[derive(Debug, Default)]
-struct Pages {
+/// What a journal holds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pages {
     /// Counts boots; a reader of an older one has come to its end.
     boot: u64,
     boot_id: String,
@@ -43,8 +44,18 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn new() -> Self {
-        Self { pages: Mutex::default(), changed: watch::Sender::new(0) }
+    #[cfg(test)]
+    fn new() -> Self {
+        Self::from_pages(Pages::default())
+    }
+
+    /// A journal that goes on from these pages.
+    pub(crate) fn from_pages(pages: Pages) -> Self {
+        Self { pages: Mutex::new(pages), changed: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn copy(&self) -> Pages {
+        self.pages().clone()
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {

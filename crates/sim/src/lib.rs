@@ -1,31 +1,56 @@
-//! The simulated data centre. For now: Talos nodes that the real `talosctl` takes for real ones.
+//! The simulated data centre: machines, the Proxmox that they run on, the clusters that they form, and their network.
 //!
-//! Start with [`World`]. The life of a node is the pure function [`machine::step`]; everything with a socket is a thin shell
-//! around it.
+//! Start with [`DataCentre`], or with [`World`] for Talos nodes alone on this computer's own network.
 //!
 //! ```text
-//!   port 50000 -> serve (TLS, HTTP/2) -> api (roles, routing, methods) -> node (the shell) <-> machine::step
-//!                                                                           |
-//!                                               world: other nodes, etcd membership, seed, speed
+//!   outside -> proxy (CONNECT) -> fabric: addresses, names, virtual addresses
+//!                                   |
+//!        +--------------------------+---------------------------+
+//!        v                          v                           v
+//!   proxmox :8006             Talos nodes :50000          Kubernetes :6443
+//!        |   power                  |  machine::step            |
+//!        +-------------> world <----+---------------------------+
+//!
+//!   gate: every call from outside passes it (call log, faults by script, checkpoints)
 //! ```
 //!
-//! A simulated node is strict where Talos is, and refuses by name what it does not do. It has no kernel, no kubelet and no
-//! kube-apiserver behind it: services and static pods are states with a delay. Its clock is this computer's. etcd is a list
-//! of members with a quorum, and holds no data. Forwarding between nodes of a world does not go over the wire.
+//! The life of a node is the pure function [`machine::step`]; everything with a socket is a thin shell around it. A simulated
+//! node is strict where Talos is, and refuses by name what it does not do. It has no kernel: services and static pods are
+//! states with a delay (`delays.rs`). Its clock is this computer's. etcd is a list of members with a quorum, and holds no
+//! data. Forwarding between nodes of a world does not go over the wire.
 
 mod api;
+mod ca;
+mod calm;
+pub mod cluster;
 mod config;
+mod datacentre;
 mod delays;
+mod disks;
 mod etcd;
+mod fabric;
+mod gate;
 mod journal;
 pub mod machine;
 mod node;
 mod pki;
+pub mod proxmox;
+mod proxy;
 mod random;
 mod serve;
 mod tls;
 mod world;
 
+pub use ca::{CaError, SimCa};
 pub use config::{ConfigError, NodeConfig};
+pub use datacentre::{BranchOptions, DataCentre, DataCentreError, DataCentreOptions, Snapshot};
+pub use delays::delay_table;
+pub use fabric::{Fabric, FabricListener, Listener, Network, Stream};
+pub use gate::{
+    Call, CallRule, Checkpoint, Fault, FaultScript, Frozen, Gate, GateState, Leaving, LoggedCall,
+    MachineFault, MachineRule, Matcher, Moment, Pattern, Progress, RandomFaults, SYSTEMS, ScriptProblem,
+    Ticket, Verdict,
+};
 pub use machine::{Media, Stage};
+pub use proxy::Proxy;
 pub use world::{API_PORT, NodeHandle, NodeOptions, TRUSTD_PORT, World, WorldError, WorldOptions};

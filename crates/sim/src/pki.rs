@@ -92,6 +92,22 @@ pub(crate) fn server(ca: &CaPair, names: &[String]) -> Result<Identity, PkiError
     Ok(Identity { chain: vec![cert.der().clone()], key: private_key(&key) })
 }
 
+/// The certificate of kube-apiserver on a control plane.
+pub(crate) fn kubernetes_server(ca: &CaPair, names: &[String]) -> Result<Identity, PkiError> {
+    const WHAT: &str = "the certificate of the Kubernetes API";
+    let issuer = issuer(ca, "the key of cluster.ca")?;
+    let key = make(WHAT, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256))?;
+    let mut leaf = make(WHAT, CertificateParams::new(names.to_vec()))?;
+    leaf.distinguished_name = DistinguishedName::new();
+    leaf.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    leaf.distinguished_name.push(DnType::OrganizationName, "kube-master");
+    server_usage(&mut leaf);
+    leaf.key_usages.push(KeyUsagePurpose::KeyEncipherment);
+    valid(&mut leaf, 365 * DAY);
+    let cert = make(WHAT, leaf.signed_by(&key, &issuer))?;
+    Ok(Identity { chain: vec![cert.der().clone()], key: private_key(&key) })
+}
+
 /// A worker's request to trustd, and the key that stays at home.
 pub(crate) fn request(names: &[String]) -> Result<(String, PrivateKeyDer<'static>), PkiError> {
     const WHAT: &str = "a certificate request";

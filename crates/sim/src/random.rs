@@ -1,7 +1,7 @@
 //! Random numbers that come out the same for the same seed.
 
 /// SplitMix64: small, good enough for ids and jitter, never for keys.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,5 +1,6 @@
 //! A port: listener, TLS, HTTP/2, and closing it so that nothing of it is left.
 
+use crate::fabric::{Listener, Network, Stream};
 use crate::pki;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -13,8 +14,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
@@ -27,6 +27,10 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 
 /// Who calls: the roles in the client certificate; `None` when no certificate is asked for.
 pub(crate) type Caller = Option<Vec<String>>;
+
+/// In the extensions of a response: it is not to be sent, the connection is to be cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CutConnection;
 
 /// A port that is open.
 pub(crate) struct Listening {
@@ -44,6 +48,7 @@ enum Stop {
 impl Listening {
     /// Opens a port; every request goes to `answer`.
     pub(crate) async fn open<A, F>(
+        network: &Network,
         address: SocketAddr,
         tls: Arc<ServerConfig>,
         answer: A,
@@ -52,7 +57,7 @@ impl Listening {
         A: Fn(Caller, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let listener = bind(address).await?;
+        let listener = bind(network, address).await?;
         let (stop, stopped) = watch::channel(Stop::No);
         let task = tokio::spawn(accept(listener, TlsAcceptor::from(tls), answer, stopped));
         Ok(Self { stop, task })
@@ -73,18 +78,18 @@ impl Drop for Listening {
 }
 
 /// Binds; an address that a client of the last listener still holds is tried again.
-async fn bind(address: SocketAddr) -> Result<TcpListener, io::Error> {
+async fn bind(network: &Network, address: SocketAddr) -> Result<Listener, io::Error> {
     for _ in 0..BIND_TRIES {
-        match TcpListener::bind(address).await {
+        match network.listen(address).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(BIND_PAUSE).await,
             outcome => return outcome,
         }
     }
-    TcpListener::bind(address).await
+    network.listen(address).await
 }
 
 async fn accept<A, F>(
-    listener: TcpListener,
+    mut listener: Listener,
     acceptor: TlsAcceptor,
     answer: A,
     mut stopped: watch::Receiver<Stop>,
@@ -97,8 +102,7 @@ async fn accept<A, F>(
         tokio::select! {
             () = told(&mut stopped) => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let _ = stream.set_nodelay(true);
+                Ok(stream) => {
                     connections.spawn(connection(stream, acceptor.clone(), answer.clone(), stopped.clone()));
                 }
                 // Out of descriptors, say: the next try has to wait a little.
@@ -119,7 +123,7 @@ async fn accept<A, F>(
 }
 
 async fn connection<A, F>(
-    stream: TcpStream,
+    stream: Stream,
     acceptor: TlsAcceptor,
     answer: A,
     mut stopped: watch::Receiver<Stop>,
@@ -138,15 +142,26 @@ async fn connection<A, F>(
         return tracing::debug!("the peer has not agreed on h2");
     }
     let caller = session.peer_certificates().and_then(<[_]>::first).map(pki::roles);
+    let cut = Arc::new(Notify::new());
+    let cutter = cut.clone();
     let service = service_fn(move |request| {
-        let answered = answer(caller.clone(), request);
-        async move { Ok::<_, Infallible>(answered.await) }
+        let (answered, cutter) = (answer(caller.clone(), request), cutter.clone());
+        async move {
+            let response = answered.await;
+            if response.extensions().get::<CutConnection>().is_some() {
+                cutter.notify_one();
+                // The answer must not be faster than the cut.
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     tokio::select! {
         _ = serving.as_mut() => {}
+        () = cut.notified() => {}
         () = told(&mut stopped) => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;

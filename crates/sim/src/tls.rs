@@ -46,15 +46,38 @@ pub(crate) fn mutual(
     identity: Identity,
     cas: &[CertificateDer<'static>],
     check_key_usage: bool,
+    ahead: impl Fn() -> i64 + Send + Sync + 'static,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(store(cas)?), provider())
         .build()
         .map_err(|e| TlsError::Verifier(e.to_string()))?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(Callers { inner, check_key_usage }))
+        .with_client_cert_verifier(Arc::new(Callers {
+            inner,
+            check_key_usage,
+            clock: Clock(Box::new(ahead)),
+        }))
         .with_single_cert(identity.chain, identity.key)?;
     Ok(finish(config))
+}
+
+/// kube-apiserver: a client certificate is looked at when there is one; HTTP/2 and HTTP/1.1.
+pub(crate) fn kubernetes(
+    identity: Identity,
+    cas: &[CertificateDer<'static>],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store(cas)?), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| TlsError::Verifier(e.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(identity.chain, identity.key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// A worker that dials trustd.
@@ -87,6 +110,23 @@ fn finish(mut config: ServerConfig) -> Arc<ServerConfig> {
 struct Callers {
     inner: Arc<dyn ClientCertVerifier>,
     check_key_usage: bool,
+    clock: Clock,
+}
+
+/// How many seconds the server's clock is ahead of the right time.
+struct Clock(Box<dyn Fn() -> i64 + Send + Sync>);
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Clock({})", (self.0)())
+    }
+}
+
+impl Clock {
+    fn shows(&self, now: UnixTime) -> UnixTime {
+        let shown = now.as_secs().saturating_add_signed((self.0)());
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(shown))
+    }
 }
 
 /// Go knows three alerts for a certificate that fails; rustls has more. This error is the one that gives `bad_certificate`.
@@ -103,6 +143,7 @@ impl ClientCertVerifier for Callers {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        let now = self.clock.shows(now);
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now).map_err(as_go)?;
         if self.check_key_usage && !pki::only_client_auth(end_entity) {
             return Err(BAD_CERTIFICATE);

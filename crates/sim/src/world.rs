@@ -1,15 +1,18 @@
 //! A world: the machines of a simulated data centre, and what they share.
 
+use crate::calm::{Calm, Still};
 use crate::etcd::{EtcdWorld, Identity};
+use crate::fabric::Network;
+use crate::gate::{Gate, Pattern};
 use crate::machine::{Machine, Media, Stage};
-use crate::node::{self, Node};
+use crate::node::{self, Node, NodeSnapshot};
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// The port of the Talos API.
 pub const API_PORT: u16 = 50000;
@@ -21,7 +24,7 @@ pub const TRUSTD_PORT: u16 = 50001;
 pub struct WorldOptions {
     /// Scales every delay: 1 is real time, 0 is as fast as possible.
     pub speed: f64,
-    /// Ids and jitter come from it. Keys never do.
+    /// Ids and jitter come from it (0: no jitter). Keys never do.
     pub seed: u64,
 }
 
@@ -80,15 +83,36 @@ pub struct World {
     shared: Arc<Shared>,
 }
 
+/// A world that may be gone.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakWorld(Weak<Shared>);
+
+impl WeakWorld {
+    pub(crate) fn upgrade(&self) -> Option<World> {
+        self.0.upgrade().map(|shared| World { shared })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: WorldOptions,
+    pub(crate) network: Network,
+    /// Where faults come from, if any.
+    pub(crate) gate: Option<Gate>,
+    pub(crate) calm: Arc<Calm>,
     nodes: Mutex<BTreeMap<IpAddr, Arc<Node>>>,
     etcd: Mutex<EtcdWorld>,
     random: Mutex<Random>,
+    followers: Mutex<Vec<mpsc::UnboundedSender<IpAddr>>>,
 }
 
 impl Shared {
+    /// Says to those who follow the world that a machine has changed, come or gone.
+    pub(crate) fn tell_followers(&self, address: IpAddr) {
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|follower| follower.send(address).is_ok());
+    }
+
     pub(crate) fn etcd(&self) -> MutexGuard<'_, EtcdWorld> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,11 +153,31 @@ impl Drop for Shared {
 impl World {
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
+        Self::on(Network::Host, options)
+    }
+
+    /// A world whose machines are on a network of their own.
+    #[must_use]
+    pub fn on(network: Network, options: WorldOptions) -> Self {
+        Self::with(network, options, None)
+    }
+
+    /// A world whose calls from outside pass a gate.
+    #[must_use]
+    pub fn behind(gate: Gate, network: Network, options: WorldOptions) -> Self {
+        Self::with(network, options, Some(gate))
+    }
+
+    fn with(network: Network, options: WorldOptions, gate: Option<Gate>) -> Self {
         let shared = Shared {
             options,
+            network,
+            gate,
+            calm: Arc::default(),
             nodes: Mutex::default(),
             etcd: Mutex::default(),
             random: Mutex::new(Random::new(options.seed)),
+            followers: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -144,23 +188,62 @@ impl World {
     /// Fails when the address is taken, in this world or on this computer.
     pub async fn add_node(&self, options: NodeOptions) -> Result<NodeHandle, WorldError> {
         let address = options.address;
+        let _busy = self.shared.calm.busy().await;
         if self.shared.nodes().contains_key(&address) {
             return Err(WorldError::Occupied(address));
         }
         let node = Node::start(options, &self.shared).await?;
         self.shared.nodes().insert(address, node.clone());
         let handle = NodeHandle { node };
-        handle.power_on().await;
+        handle.node.tell(crate::machine::Input::PowerOn).await;
         Ok(handle)
     }
 
     /// Takes a machine out of the world, as if it had never been there. Its etcd member stays in the list.
     pub async fn remove_node(&self, address: IpAddr) {
+        let _busy = self.shared.calm.busy().await;
         let node = self.shared.nodes().remove(&address);
         if let Some(node) = node {
-            NodeHandle { node: node.clone() }.power_off().await;
+            node.tell(crate::machine::Input::PowerOff).await;
             node.end().await;
+            self.shared.tell_followers(address);
         }
+    }
+
+    /// The addresses of machines that change, come or go from now on, each time they do.
+    #[must_use]
+    pub fn follow(&self) -> mpsc::UnboundedReceiver<IpAddr> {
+        let (follower, changes) = mpsc::unbounded_channel();
+        self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
+        changes
+    }
+
+    /// The machine at an address.
+    #[must_use]
+    pub fn node(&self, address: IpAddr) -> Option<NodeHandle> {
+        self.shared.node(address).map(|node| NodeHandle { node })
+    }
+
+    /// All machines, by address.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeHandle> {
+        self.shared.all_nodes().into_iter().map(|node| NodeHandle { node }).collect()
+    }
+
+    /// How many etcd clusters were ever made here: each by one bootstrap that was carried out.
+    #[must_use]
+    pub fn etcd_clusters(&self) -> usize {
+        self.shared.etcd().made()
+    }
+
+    /// Whether the etcd cluster of this number can decide.
+    pub(crate) fn etcd_has_quorum(&self, cluster: u64) -> bool {
+        self.shared.etcd().cluster(cluster).is_some_and(crate::etcd::Cluster::has_quorum)
+    }
+
+    /// Does not keep the world alive.
+    pub(crate) fn downgrade(&self) -> WeakWorld {
+        WeakWorld(Arc::downgrade(&self.shared))
     }
 
     /// Switches everything off and ends every task of this world.
@@ -168,6 +251,52 @@ impl World {
         let addresses: Vec<IpAddr> = self.shared.nodes().keys().copied().collect();
         for address in addresses {
             self.remove_node(address).await;
+        }
+    }
+}
+
+/// The machines of a world at one moment, and all they share: plain data.
+#[derive(Debug, Clone)]
+pub(crate) struct WorldSnapshot {
+    nodes: Vec<NodeSnapshot>,
+    etcd: EtcdWorld,
+    random: Random,
+}
+
+impl World {
+    /// Lets no machine change as long as the answer lives.
+    pub(crate) async fn still(&self) -> Still {
+        self.shared.calm.still().await
+    }
+
+    /// What the machines are; taken while the world is still.
+    pub(crate) fn snapshot(&self, _: &Still) -> WorldSnapshot {
+        WorldSnapshot {
+            nodes: self.shared.all_nodes().iter().map(|node| node.snapshot()).collect(),
+            etcd: self.shared.etcd().clone(),
+            random: self.shared.random().clone(),
+        }
+    }
+
+    /// Puts the machines of another world into this one, which has none yet. What they were in the middle of goes on.
+    pub(crate) async fn restore(&self, from: &WorldSnapshot) -> Result<(), WorldError> {
+        *self.shared.etcd() = from.etcd.clone();
+        *self.shared.random() = from.random.clone();
+        for snapshot in &from.nodes {
+            let node = Node::restore(snapshot.clone(), &self.shared).await?;
+            let address = node.options.address;
+            self.shared.nodes().insert(address, node);
+            self.shared.tell_followers(address);
+        }
+        Ok(())
+    }
+
+    /// Pulls the plug of all machines that go by this name.
+    pub(crate) async fn kill(&self, name: &Pattern) {
+        for node in self.shared.all_nodes() {
+            if node.is_called(name) {
+                node.tell_from_outside(crate::machine::Input::PowerOff).await;
+            }
         }
     }
 }
@@ -220,16 +349,16 @@ impl NodeHandle {
     }
 
     pub async fn power_on(&self) {
-        self.node.tell(crate::machine::Input::PowerOn).await;
+        self.node.tell_from_outside(crate::machine::Input::PowerOn).await;
     }
 
     /// Pulls the plug: connections are cut, nothing is said.
     pub async fn power_off(&self) {
-        self.node.tell(crate::machine::Input::PowerOff).await;
+        self.node.tell_from_outside(crate::machine::Input::PowerOff).await;
     }
 
     /// Says that the Kubernetes node is (not) ready, which a CNI decides when the configuration has none.
     pub async fn set_kubernetes_ready(&self, ready: bool) {
-        self.node.tell(crate::machine::Input::KubernetesReady(ready)).await;
+        self.node.tell_from_outside(crate::machine::Input::KubernetesReady(ready)).await;
     }
 }

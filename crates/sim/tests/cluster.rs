@@ -138,6 +138,13 @@ async fn one_node_from_maintenance_to_running_and_back() {
     session.reset(&options).await.unwrap();
     wait_until_maintenance(&client(&node), &wait("maintenance")).await.unwrap();
     assert!(node.machine().disk.config.is_none() && node.machine().disk.etcd.is_none());
+
+    // Its etcd died with its data: the same configuration again finds nobody to join, and is a new cluster.
+    apply(&node, Role::ControlPlane, "cp1").await;
+    let session = bootstrapped(&node).await;
+    let reborn = session.etcd_member_list(true).await.unwrap();
+    assert_eq!(reborn.len(), 1);
+    assert_ne!(reborn[0].id, members[0].id);
     world.stop().await;
 }
 

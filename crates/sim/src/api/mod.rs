@@ -3,6 +3,7 @@
 mod cosi;
 mod fanout;
 mod files;
+mod gated;
 mod kubeconfig;
 mod machine;
 mod methods;
@@ -52,7 +53,10 @@ pub(crate) async fn maintenance(node: Arc<Node>, request: Request<Incoming>) -> 
         return refuse(status);
     }
     match read(request).await {
-        Ok(call) => local(Api { node }, call).await,
+        Ok(call) => {
+            let api = Api { node: node.clone() };
+            gated::gated(&node, &path, &http::HeaderMap::new(), local(api, call)).await
+        }
         Err(status) => refuse(status),
     }
 }
@@ -76,7 +80,10 @@ pub(crate) async fn configured(
     let rbac = has_rbac(&node);
     call.extensions_mut().insert(Roles(if rbac { roles } else { vec!["os:admin".to_string()] }));
     match allowed {
-        Ok(method) => fanout::route(node, method, call).await,
+        Ok(method) => {
+            let headers = call.headers().clone();
+            gated::gated(&node.clone(), &path, &headers, fanout::route(node, method, call)).await
+        }
         Err(status) => refuse(status),
     }
 }

@@ -1,9 +1,11 @@
 //! The smaller services: disks, clock, health of the cluster.
 
 use super::Api;
+use crate::disks;
 use crate::journal::stamp;
 use crate::machine::Role;
 use crate::node;
+use crate::node::Node;
 use butler_talos::api::cluster::cluster_service_server::ClusterService;
 use butler_talos::api::cluster::{HealthCheckProgress, HealthCheckRequest};
 use butler_talos::api::storage::storage_service_server::StorageService;
@@ -22,14 +24,14 @@ impl StorageService for Api {
     async fn disks(&self, _: Request<()>) -> Result<Response<DisksResponse>, Status> {
         let installed = self.node.machine().disk.installed.is_some();
         let system = Disk {
-            size: 128 << 30,
-            model: "SIMULATED".to_string(),
-            device_name: "/dev/sda".to_string(),
-            name: "sda".to_string(),
+            size: disks::SIZE,
+            model: disks::MODEL.to_string(),
+            device_name: disks::DEVICE.to_string(),
+            name: disks::NAME.to_string(),
             serial: format!("SIM-{}", self.node.options.address),
-            modalias: "scsi:t-0x00".to_string(),
+            modalias: disks::MODALIAS.to_string(),
             r#type: DiskType::Ssd.into(),
-            bus_path: "/pci0000:00/0000:00:05.0/virtio1/host2/target2:0:0/2:0:0:0".to_string(),
+            bus_path: disks::BUS_PATH.to_string(),
             system_disk: installed,
             subsystem: "/sys/class/block".to_string(),
             ..Disk::default()
@@ -42,18 +44,20 @@ impl StorageService for Api {
 #[async_trait]
 impl TimeService for Api {
     async fn time(&self, _: Request<()>) -> Result<Response<TimeResponse>, Status> {
-        Ok(clock("time.cloudflare.com".to_string()))
+        Ok(clock(&self.node, "time.cloudflare.com".to_string()))
     }
 
     async fn time_check(&self, request: Request<TimeRequest>) -> Result<Response<TimeResponse>, Status> {
-        Ok(clock(request.into_inner().server))
+        Ok(clock(&self.node, request.into_inner().server))
     }
 }
 
-/// The simulated clock is this computer's.
-fn clock(server: String) -> Response<TimeResponse> {
-    let now = Some(stamp(Timestamp::now()));
-    let message = Time { metadata: None, server, localtime: now, remotetime: now };
+/// The simulated clock is this computer's, unless a fault script sets it off.
+fn clock(node: &Node, server: String) -> Response<TimeResponse> {
+    let now = Timestamp::now();
+    let local = now.checked_add(jiff::SignedDuration::from_secs(node.clock_skew())).unwrap_or(now);
+    let message =
+        Time { metadata: None, server, localtime: Some(stamp(local)), remotetime: Some(stamp(now)) };
     Response::new(TimeResponse { messages: vec![message] })
 }
 

@@ -1,5 +1,6 @@
 //! The resources of a simulated node: a handful of those that clients of Talos look at.
 
+use crate::disks;
 use crate::machine::{Machine, Role};
 use crate::node::{self, Node};
 use crate::pki;
@@ -215,24 +216,24 @@ struct ConfigProto {
 
 fn disks(node: &Node, _: &Machine) -> Vec<Item> {
     let spec = json!({
-        "dev_path": "/dev/sda",
-        "size": 128_u64 << 30,
+        "dev_path": disks::DEVICE,
+        "size": disks::SIZE,
         "pretty_size": "137 GB",
         "io_size": 512,
         "sector_size": 512,
         "readonly": false,
         "cdrom": false,
-        "model": "SIMULATED",
+        "model": disks::MODEL,
         "serial": format!("SIM-{}", node.options.address),
-        "bus_path": "/pci0000:00/0000:00:05.0/virtio1/host2/target2:0:0/2:0:0:0",
+        "bus_path": disks::BUS_PATH,
         "sub_system": "/sys/class/block",
         "transport": "virtio",
     });
-    vec![item("sda", spec)]
+    vec![item(disks::NAME, spec)]
 }
 
 fn system_disk(_: &Node, machine: &Machine) -> Vec<Item> {
-    let spec = json!({"diskID": "sda", "devPath": "/dev/sda"});
+    let spec = json!({"diskID": disks::NAME, "devPath": disks::DEVICE});
     machine.disk.installed.iter().map(|_| item("system-disk", spec.clone())).collect()
 }
 

@@ -3,6 +3,9 @@
 use super::{Action, Answer, Effect, Etcd, EtcdCall, ServiceState, Stage, Task, Then, Turn, Wipe};
 use tonic::Code;
 
+/// The task that takes all services down, by the name that clients look for.
+const STOP_SERVICES: &str = "stopAllServices";
+
 impl Turn {
     /// Whether a new sequence may start; if not, the caller is told.
     fn may_begin(&mut self) -> bool {
@@ -97,21 +100,22 @@ impl Turn {
         }
     }
 
-    /// Clients that follow a reset or a shutdown wait for this very task. Those that follow a reboot or an upgrade start over
-    /// when they see it, without looking back; a machine that is up again in no time would then have told them everything
-    /// too early, so there it is left out.
+    /// Clients that follow a reset or a shutdown wait for this very task, so it lasts as long as the sequence: one that
+    /// subscribes while its call is under way still sees the end. Those that follow a reboot or an upgrade start over when
+    /// they see it, without looking back; a machine that is up again in no time would then have told them everything too
+    /// early, so there it is left out.
+    fn stops_are_told(&self) -> bool {
+        matches!(self.machine.run.then, Some(Then::Reset { .. } | Then::Shutdown))
+    }
+
     fn stop_services(&mut self) {
-        let told = matches!(self.machine.run.then, Some(Then::Reset { .. } | Then::Shutdown));
-        if told {
-            self.task("stopAllServices", Action::Start);
+        if self.stops_are_told() {
+            self.task(STOP_SERVICES, Action::Start);
         }
         for id in ["kubelet", "cri", "etcd"] {
             if self.machine.run.services.get(id) == Some(&ServiceState::Running) {
                 self.service(id, ServiceState::Finished, "Service finished successfully");
             }
-        }
-        if told {
-            self.task("stopAllServices", Action::Stop);
         }
     }
 
@@ -129,6 +133,9 @@ impl Turn {
     /// The disk is wiped or written, the services are down.
     pub(super) fn sequence_over(&mut self) {
         let Some(then) = self.machine.run.then.clone() else { return };
+        if self.stops_are_told() {
+            self.task(STOP_SERVICES, Action::Stop);
+        }
         let name = self.sequence_name();
         self.sequence(name, Action::Stop);
         match then {

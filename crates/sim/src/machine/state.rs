@@ -32,6 +32,45 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All of them, in the order of a life.
+    pub const ALL: [Stage; 11] = [
+        Self::Off,
+        Self::PoweringOn,
+        Self::Maintenance,
+        Self::LeavingMaintenance,
+        Self::Installing,
+        Self::Rebooting,
+        Self::Booting,
+        Self::Running,
+        Self::ShuttingDown,
+        Self::Resetting,
+        Self::Upgrading,
+    ];
+
+    /// Our own name for it, as fault scripts use it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::PoweringOn => "powering-on",
+            Self::Maintenance => "maintenance",
+            Self::LeavingMaintenance => "leaving-maintenance",
+            Self::Installing => "installing",
+            Self::Rebooting => "rebooting",
+            Self::Booting => "booting",
+            Self::Running => "running",
+            Self::ShuttingDown => "shutting-down",
+            Self::Resetting => "resetting",
+            Self::Upgrading => "upgrading",
+        }
+    }
+
+    /// The stage of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    }
+
     /// The name that Talos' `MachineStatus` resource has for it.
     #[must_use]
     pub fn talos_name(self) -> &'static str {

@@ -411,9 +411,14 @@ fn running_to_shutting_down_to_off() {
 fn running_to_resetting_to_maintenance() {
     let (machine, effects) = step(running(), reset(false, true, ALL));
     assert_eq!(machine.stage, Stage::Resetting);
-    let waited_for = Effect::Emit(Event::Task { name: "stopAllServices", action: Action::Start });
-    assert!(effects.contains(&waited_for), "clients wait for it");
+    let waited_for = |action| Effect::Emit(Event::Task { name: "stopAllServices", action });
+    assert!(effects.contains(&waited_for(Action::Start)), "clients wait for it");
+    assert!(!effects.contains(&waited_for(Action::Stop)), "it lasts as long as the sequence");
     let (machine, effects) = end(machine, Task::Reset);
+    let place = |wanted: &Effect| effects.iter().position(|effect| effect == wanted);
+    let sequence = Event::Sequence { name: "reset", action: Action::Stop, error: None };
+    let (stopped, over) = (place(&waited_for(Action::Stop)), place(&Effect::Emit(sequence)));
+    assert!(stopped.is_some() && stopped < over, "the task ends before its sequence: {stopped:?} {over:?}");
     assert_eq!(machine.stage, Stage::Rebooting);
     assert!(effects.contains(&Effect::Etcd(EtcdCall::Stop(MEMBER))), "the member is dead, and not removed");
     assert!(machine.disk.config.is_none() && machine.disk.etcd.is_none() && machine.disk.installed.is_none());

@@ -1,13 +1,19 @@
 //! The shell around one machine: it feeds [`step`](crate::machine::step) and does what comes out.
 
+mod snapshot;
 mod trust;
 
+pub(crate) use snapshot::NodeSnapshot;
+
 use crate::api;
+use crate::calm::{Busy, Calm};
 use crate::config::{ConfigError, NodeConfig};
 use crate::delays;
 use crate::etcd::{Identity, Newcomer};
+use crate::fabric::{Fabric, Network};
+use crate::gate::{Gate, Pattern};
 use crate::journal::Journal;
-use crate::machine::{Answer, Effect, EtcdCall, Input, Machine, Member, Port, Task, step};
+use crate::machine::{Answer, Effect, EtcdCall, Input, Machine, Member, Port, Stage, Task, step};
 use crate::pki;
 use crate::serve::Listening;
 use crate::tls::{self, TlsError};
@@ -30,6 +36,7 @@ pub(crate) struct Node {
     /// The same, told when what a state brings with it (open ports, above all) is done.
     settled: watch::Receiver<Arc<Machine>>,
     faces: Mutex<Faces>,
+    calm: Arc<Calm>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -38,9 +45,20 @@ pub(crate) struct Node {
 struct Faces {
     api: SocketAddr,
     trustd: SocketAddr,
-    fingerprint: Option<String>,
+    /// What is shown in maintenance mode, with its fingerprint.
+    maintenance: Option<(Arc<SignedIdentity>, String)>,
     /// A worker's certificate, once trustd has signed it.
     signed: Option<Arc<SignedIdentity>>,
+    /// Tasks that were started and have not ended, with the boot that they belong to.
+    outstanding: Vec<(Task, u32)>,
+}
+
+impl Faces {
+    fn ended(&mut self, task: Task, boot: u32) {
+        if let Some(at) = self.outstanding.iter().position(|one| *one == (task, boot)) {
+            self.outstanding.swap_remove(at);
+        }
+    }
 }
 
 pub(crate) struct SignedIdentity(pub(crate) pki::Identity);
@@ -56,13 +74,13 @@ impl std::fmt::Debug for SignedIdentity {
 struct Letter {
     input: Input,
     reply: Option<oneshot::Sender<Answer>>,
+    /// Held until the machine has taken the step.
+    busy: Busy,
 }
 
 impl Node {
     /// Checks that its address can be listened on, and starts the task that owns the machine. It is off.
     pub(crate) async fn start(options: NodeOptions, world: &Arc<Shared>) -> Result<Arc<Self>, WorldError> {
-        let api = reserve(SocketAddr::new(options.address, options.port)).await?;
-        let trustd = reserve(SocketAddr::new(options.address, options.trustd_port)).await?;
         let mut machine = Machine::new(options.media, &options.talos_version);
         machine.hostname = options.hostname.clone().unwrap_or_else(|| stable_name(options.address));
         if let Some(text) = &options.user_data {
@@ -70,29 +88,43 @@ impl Node {
                 .map_err(|e| WorldError::UserData { address: options.address, why: e.to_string() })?;
             machine.disk.config = Some(config);
         }
+        let snapshot = NodeSnapshot::new(options, machine);
+        Self::launch(snapshot, world).await
+    }
+
+    async fn launch(from: NodeSnapshot, world: &Arc<Shared>) -> Result<Arc<Self>, WorldError> {
+        let NodeSnapshot { options, machine, outstanding, maintenance, signed, journal } = from;
+        let api = reserve(&world.network, SocketAddr::new(options.address, options.port)).await?;
+        let trustd = reserve(&world.network, SocketAddr::new(options.address, options.trustd_port)).await?;
         let (inbox, letters) = mpsc::unbounded_channel();
         let (published, seen) = watch::channel(Arc::new(machine.clone()));
         let (settles, settled) = watch::channel(Arc::new(machine.clone()));
         let node = Arc::new(Self {
             options,
             world: Arc::downgrade(world),
-            journal: Journal::new(),
+            journal: Journal::from_pages(journal),
             inbox,
             machine: seen,
             settled,
-            faces: Mutex::new(Faces { api, trustd, fingerprint: None, signed: None }),
+            faces: Mutex::new(Faces { api, trustd, maintenance, signed, outstanding: Vec::new() }),
+            calm: world.calm.clone(),
             task: Mutex::new(None),
         });
         let keeper = Keeper {
             node: node.clone(),
-            machine,
             published,
             settles,
             open: Vec::new(),
-            last_status: None,
-            boot: 0,
+            last_status: (machine.stage != Stage::Off).then(|| machine.status()),
+            // The journal of the next boot begins with it, and not on the way down.
+            boot: machine.boot.saturating_sub(u32::from(machine.stage == Stage::Rebooting)),
+            host: None,
+            machine,
         };
-        *node.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(keeper.run(letters)));
+        // A letter before all others: what the machine was in the middle of goes on first.
+        let busy = node.calm.busy_now();
+        let running = tokio::spawn(keeper.run(letters, outstanding, busy));
+        *node.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         Ok(node)
     }
 
@@ -132,22 +164,65 @@ impl Node {
     }
 
     pub(crate) fn fingerprint(&self) -> Option<String> {
-        self.faces().fingerprint.clone()
+        self.faces().maintenance.as_ref().map(|(_, fingerprint)| fingerprint.clone())
     }
 
     /// Something happens; the answer is what the machine says to it, or `Done` when it says nothing.
     pub(crate) async fn tell(&self, input: Input) -> Answer {
         let (reply, answer) = oneshot::channel();
         let gone = || Answer::refused(Code::Unavailable, "the simulated machine has been removed");
-        if self.inbox.send(Letter { input, reply: Some(reply) }).is_err() {
+        if self.inbox.send(Letter { input, reply: Some(reply), busy: self.calm.busy_now() }).is_err() {
             return gone();
         }
         answer.await.unwrap_or_else(|_| gone())
     }
 
+    /// The same for what comes from outside of the world: it waits while a snapshot is taken.
+    pub(crate) async fn tell_from_outside(&self, input: Input) -> Answer {
+        let _busy = self.calm.busy().await;
+        self.tell(input).await
+    }
+
+    /// What follows at once from something that has begun.
     fn send(&self, input: Input) {
         // The receiver is gone only when the machine is being removed.
-        let _ = self.inbox.send(Letter { input, reply: None });
+        let _ = self.inbox.send(Letter { input, reply: None, busy: self.calm.busy_now() });
+    }
+
+    /// The names that fault scripts may call it by; its address is the last.
+    fn fault_names(&self) -> Vec<String> {
+        let mut names = vec![self.hostname(), self.machine().hostname.clone()];
+        names.dedup();
+        names.push(self.options.address.to_string());
+        names
+    }
+
+    /// Asks the gate about this machine, if there is one.
+    fn fault<T>(&self, ask: impl FnOnce(&Gate, &[&str]) -> T) -> Option<T> {
+        let world = self.world.upgrade()?;
+        let gate = world.gate.as_ref()?;
+        let names = self.fault_names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Some(ask(gate, &names))
+    }
+
+    /// Whether this machine goes by a name that a fault script uses.
+    pub(crate) fn is_called(&self, pattern: &Pattern) -> bool {
+        self.fault_names().iter().any(|name| pattern.fits(name))
+    }
+
+    /// How far its clock is ahead of the right time, in seconds.
+    pub(crate) fn clock_skew(&self) -> i64 {
+        self.fault(Gate::clock_skew).flatten().unwrap_or_default()
+    }
+
+    /// Whether a fault keeps a task from ending.
+    fn never_ends(&self, task: Task) -> bool {
+        match task {
+            Task::Boot => self.fault(Gate::never_boots).unwrap_or_default(),
+            Task::TimeSync => self.clock_skew() != 0,
+            _ => false,
+        }
     }
 
     /// The strict check of what is to be applied, as the version that runs now makes it.
@@ -164,6 +239,19 @@ impl Node {
 
     pub(crate) fn hostname(&self) -> String {
         self.machine().hostname().to_string()
+    }
+
+    /// The certificate that maintenance mode shows: a new one, unless this is the other half of a life that was cut in two.
+    fn maintenance_identity(&self) -> Result<pki::Identity, TlsError> {
+        let known = self.faces().maintenance.clone();
+        if let Some((identity, _)) = known {
+            return Ok(identity.0.clone());
+        }
+        let mut names = self.names();
+        names.extend(["127.0.0.1".to_string(), "::1".to_string()]);
+        let (identity, fingerprint) = pki::maintenance(&names)?;
+        self.faces().maintenance = Some((Arc::new(SignedIdentity(identity.clone())), fingerprint));
+        Ok(identity)
     }
 
     /// The names in the node's own certificates.
@@ -197,8 +285,8 @@ pub(crate) fn identity(machine: &Machine) -> Option<Identity> {
 }
 
 /// Finds out whether the address is free, and which port it is when any will do.
-async fn reserve(address: SocketAddr) -> Result<SocketAddr, WorldError> {
-    let bind = async { tokio::net::TcpListener::bind(address).await?.local_addr() };
+async fn reserve(network: &Network, address: SocketAddr) -> Result<SocketAddr, WorldError> {
+    let bind = async { network.listen(address).await?.local_addr() };
     bind.await.map_err(|source| WorldError::Listen { address, source })
 }
 
@@ -212,13 +300,34 @@ struct Keeper {
     last_status: Option<crate::machine::MachineStatus>,
     /// The boot whose pages the journal holds.
     boot: u32,
+    /// The address that it has taken in a simulated network.
+    host: Option<(Fabric, IpAddr)>,
+}
+
+/// A machine that is gone has left its address.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some((fabric, address)) = self.host.take() {
+            fabric.host_down(address);
+        }
+    }
 }
 
 impl Keeper {
-    async fn run(mut self, mut letters: mpsc::UnboundedReceiver<Letter>) {
-        while let Some(Letter { input, reply }) = letters.recv().await {
+    async fn run(
+        mut self,
+        mut letters: mpsc::UnboundedReceiver<Letter>,
+        outstanding: Vec<Task>,
+        beginning: Busy,
+    ) {
+        if let Some(world) = self.node.world.upgrade() {
+            self.resume(&world, outstanding).await;
+        }
+        drop(beginning);
+        while let Some(Letter { input, reply, busy }) = letters.recv().await {
             let Some(world) = self.node.world.upgrade() else { break };
             self.turn(&world, input, reply).await;
+            drop(busy);
         }
         for port in self.open.drain(..) {
             port.close(false).await;
@@ -226,6 +335,10 @@ impl Keeper {
     }
 
     async fn turn(&mut self, world: &Arc<Shared>, input: Input, mut reply: Option<oneshot::Sender<Answer>>) {
+        if let Input::Done(task, boot) = &input {
+            self.node.faces().ended(*task, *boot);
+        }
+        let stage = self.machine.stage;
         let (next, effects) = step(self.machine.clone(), input);
         let actor =
             if next.run.actor.is_empty() { self.machine.run.actor.clone() } else { next.run.actor.clone() };
@@ -241,10 +354,43 @@ impl Keeper {
                 self.perform(world, effect, &actor).await;
             }
         }
+        self.take_address(world);
         self.tell_status(world, &actor);
+        if self.machine.stage != stage {
+            self.meet_fate(stage);
+        }
         self.settles.send_replace(Arc::new(self.machine.clone()));
+        world.tell_followers(self.node.options.address);
         if let Some(reply) = reply {
             let _ = reply.send(Answer::Done);
+        }
+    }
+
+    /// In a simulated network, an address answers as long as its machine has a network.
+    fn take_address(&mut self, world: &Shared) {
+        let Network::Fabric(fabric) = &world.network else { return };
+        let up = !matches!(self.machine.stage, Stage::Off | Stage::PoweringOn | Stage::Rebooting);
+        match (&self.host, up) {
+            (None, true) => {
+                let address = self.node.options.address;
+                fabric.host_up(address);
+                self.host = Some((fabric.clone(), address));
+            }
+            (Some((fabric, address)), false) => {
+                fabric.host_down(*address);
+                self.host = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// A script may want the machine to die here.
+    fn meet_fate(&self, from: Stage) {
+        let stage = self.machine.stage;
+        let dies = self.node.fault(|gate, names| gate.dies_in(names, stage)).unwrap_or_default();
+        if dies && stage != Stage::Off {
+            tracing::info!(node = %self.node.options.address, ?from, ?stage, "SIMULATED: dies as the fault script says");
+            self.node.send(Input::PowerOff);
         }
     }
 
@@ -261,13 +407,13 @@ impl Keeper {
     async fn perform(&mut self, world: &Arc<Shared>, effect: Effect, actor: &str) {
         match effect {
             Effect::Answer(_) => {}
-            Effect::Serve(port) => self.serve(port).await,
+            Effect::Serve(port) => self.serve(world, port).await,
             Effect::Close { graceful } => {
                 for port in self.open.drain(..) {
                     port.close(graceful).await;
                 }
                 let mut faces = self.node.faces();
-                faces.fingerprint = None;
+                faces.maintenance = None;
                 faces.signed = None;
             }
             Effect::Start(task) => self.start(world, task),
@@ -293,18 +439,31 @@ impl Keeper {
             self.node.journal.begin(boot_id);
             self.last_status = None;
         }
-        let delay = delays::delay(task, world.options.speed, world.random().fraction());
+        self.node.faces().outstanding.push((task, self.machine.boot));
+        let never = self.node.never_ends(task);
+        if never {
+            let line = format!("SIMULATED: {task:?} does not end, as the fault script says");
+            self.node.journal.log(&line);
+        }
+        let jitter = delays::jitter(world.options.seed, world.random().fraction());
+        let delay = delays::delay(task, world.options.speed, jitter);
         let (node, boot) = (Arc::downgrade(&self.node), self.machine.boot);
+        let gate = world.gate.clone().filter(|_| never);
         tokio::spawn(async move {
+            if let Some(gate) = gate {
+                let holds = |_: &Gate| node.upgrade().is_some_and(|node| node.never_ends(task));
+                gate.until_mended(holds).await;
+            }
             tokio::time::sleep(delay).await;
             if let Some(node) = node.upgrade() {
+                let _busy = node.calm.busy().await;
                 node.send(Input::Done(task, boot));
             }
         });
     }
 
-    async fn serve(&mut self, port: Port) {
-        match self.open_port(port).await {
+    async fn serve(&mut self, world: &Shared, port: Port) {
+        match self.open_port(&world.network, port).await {
             Ok(listening) => self.open.push(listening),
             Err(error) => {
                 let line = format!("cannot serve {port:?}: {error}");
@@ -314,16 +473,13 @@ impl Keeper {
         }
     }
 
-    async fn open_port(&self, port: Port) -> Result<Listening, ServeError> {
+    async fn open_port(&self, network: &Network, port: Port) -> Result<Listening, ServeError> {
         let node = self.node.clone();
         let listening = match port {
             Port::Maintenance => {
-                let mut names = node.names();
-                names.extend(["127.0.0.1".to_string(), "::1".to_string()]);
-                let (identity, fingerprint) = pki::maintenance(&names).map_err(TlsError::from)?;
-                node.faces().fingerprint = Some(fingerprint);
+                let identity = node.maintenance_identity()?;
                 let answer = move |_, request| api::maintenance(node.clone(), request);
-                Listening::open(self.node.api_address(), tls::open(identity)?, answer).await?
+                Listening::open(network, self.node.api_address(), tls::open(identity)?, answer).await?
             }
             Port::Apid => {
                 let config = self.machine.config().ok_or(ServeError::NoConfig)?;
@@ -332,16 +488,18 @@ impl Keeper {
                 for pem in &config.parts.accepted_cas {
                     cas.extend(pki::certificates(pem).map_err(TlsError::from)?);
                 }
-                let config = tls::mutual(identity, &cas, config.parts.check_key_usage)?;
+                let clock = Arc::downgrade(&node);
+                let ahead = move || clock.upgrade().map(|node| node.clock_skew()).unwrap_or_default();
+                let config = tls::mutual(identity, &cas, config.parts.check_key_usage, ahead)?;
                 let answer = move |caller, request| api::configured(node.clone(), caller, request);
-                Listening::open(self.node.api_address(), config, answer).await?
+                Listening::open(network, self.node.api_address(), config, answer).await?
             }
             Port::Trustd => {
                 let config = self.machine.config().ok_or(ServeError::NoConfig)?;
                 let identity =
                     pki::server(&config.parts.os_ca, &self.node.names()).map_err(TlsError::from)?;
                 let answer = move |_, request| api::trustd(node.clone(), request);
-                Listening::open(self.node.trustd_address(), tls::open(identity)?, answer).await?
+                Listening::open(network, self.node.trustd_address(), tls::open(identity)?, answer).await?
             }
         };
         Ok(listening)
@@ -356,9 +514,14 @@ impl Keeper {
     }
 
     fn etcd(&self, world: &Shared, call: EtcdCall) {
+        // First, and whatever the disk holds by now: a reset has wiped the configuration along with the data.
+        if let EtcdCall::Stop(member) = call {
+            return world.etcd().stop(member);
+        }
         let Some(identity) = identity(&self.machine) else { return };
         let id = world.random().next();
         let newcomer = Newcomer { id, name: self.node.hostname(), address: self.node.options.address };
+        let never_joins = self.node.fault(Gate::never_joins).unwrap_or_default();
         let mut etcd = world.etcd();
         let came = match call {
             EtcdCall::Create => {
@@ -366,6 +529,7 @@ impl Keeper {
                 let member = etcd.create(cluster, identity, newcomer);
                 Some(Input::EtcdMember { member, learner: false })
             }
+            EtcdCall::Join if never_joins => Some(Input::EtcdNotFound),
             EtcdCall::Join => Some(match etcd.join(&identity, newcomer) {
                 Some(member) => Input::EtcdMember { member, learner: true },
                 None => Input::EtcdNotFound,
@@ -374,10 +538,7 @@ impl Keeper {
                 Some(learner) => Input::EtcdStarted { learner },
                 None => Input::EtcdRemoved,
             }),
-            EtcdCall::Stop(member) => {
-                etcd.stop(member);
-                None
-            }
+            EtcdCall::Stop(_) => None,
             EtcdCall::Promote(member) => {
                 Some(if etcd.promote(member) { Input::EtcdPromoted } else { Input::EtcdNotPromoted })
             }
