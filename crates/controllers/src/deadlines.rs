@@ -1,0 +1,69 @@
+//! Every limit of time in one place. Each milestone's deadline counts from the moment at which the one before it was
+//! reached, or at which work began again.
+
+use std::time::Duration;
+
+/// How long each milestone may take before it is reported as failed, and how often what is done is looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Until the boot image is on the infrastructure.
+    pub image: Duration,
+    /// Until all machines are up and have an address.
+    pub machines: Duration,
+    /// Until all machines have taken their config.
+    pub talos: Duration,
+    /// Until etcd runs on the first control plane.
+    pub etcd: Duration,
+    /// Until the Kubernetes API answers.
+    pub kubernetes: Duration,
+    /// Until all addons and nodes are ready, and the endpoint answers.
+    pub addons: Duration,
+    /// Until everything is gone after a deletion.
+    pub deletion: Duration,
+    /// For one call to the new cluster's API, until its answer begins.
+    pub call: Duration,
+    /// How often things that are as they should be are looked at.
+    pub resync: Duration,
+    /// How often something is tried again that only a person can mend.
+    pub slow_retry: Duration,
+    /// The longest pause between two tries of something that mends itself.
+    pub longest_retry: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        Self {
+            image: minutes(45),
+            machines: minutes(30),
+            talos: minutes(20),
+            etcd: minutes(15),
+            kubernetes: minutes(15),
+            addons: minutes(45),
+            deletion: minutes(30),
+            call: Duration::from_secs(30),
+            resync: Duration::from_secs(30),
+            slow_retry: Duration::from_secs(30),
+            longest_retry: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The pause before the next try after `failures` failures in a row: 100 ms, doubled each time.
+pub(crate) fn backoff(failures: u32, longest: Duration) -> Duration {
+    let doubled = 2u32.saturating_pow(failures.saturating_sub(1).min(20));
+    Duration::from_millis(100).saturating_mul(doubled).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let longest = Duration::from_secs(5);
+        let millis: Vec<u128> = (0..9).map(|failures| backoff(failures, longest).as_millis()).collect();
+        assert_eq!(millis, [100, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(backoff(u32::MAX, longest), longest);
+    }
+}

@@ -1,0 +1,82 @@
+//! ImageSync: one boot image, brought from an image factory to an infrastructure, once for all clusters that use it.
+//!
+//! ```text
+//!            finalizer         Requested=True, artifactURL          ensure, ensure, ...
+//!   (new) ------------> (kept) --------------------------> Downloading ---------------> Ready
+//!
+//!   deletion: used by another ImageSync? left alone : delete, delete, ... until gone --> finalizer off
+//! ```
+
+mod act;
+mod observe;
+mod plan;
+mod status;
+
+pub(crate) use observe::{ANNOTATION_OWNER_UID, Memory};
+pub(crate) use plan::{artifact_url, image_name};
+
+use crate::error::ReconcileError;
+use crate::object::{self, Key, Written};
+use crate::report;
+use crate::runtime::{ROUNDS, Shared, at_the_latest};
+use crate::step::Step;
+use butler_api::{ImageSync, ImageSyncStatus};
+use kube::api::Api;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use observe::Observed;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One pass: look, decide, report, act, until there is nothing to do now.
+pub(crate) async fn reconcile(object: Arc<ImageSync>, shared: Arc<Shared>) -> Result<Action, ReconcileError> {
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<ImageSync> = Api::namespaced(shared.context.client.clone(), &namespace);
+    for _ in 0..ROUNDS {
+        let Some(observed) = observe::observe(&shared, &api, &object.name_any()).await? else {
+            shared.images.forget_name(&namespace, &object.name_any());
+            return Ok(Action::await_change());
+        };
+        let step = plan::plan(&observed);
+        if write(&shared, &api, &observed, &step).await? == Written::Stale {
+            continue;
+        }
+        let key = Key::of(&observed.object);
+        let stopped = matches!(step, Step::Stop(_));
+        if shared.images.change(&key, |memory| std::mem::replace(&mut memory.stopped, stopped) != stopped) {
+            shared.wake_owners(&observed.object);
+        }
+        match step {
+            Step::Do(actions) => act::act(&shared, &api, &observed, &actions).await?,
+            _ => {
+                shared.went_well(&key);
+                return Ok(at_the_latest(observed.now, observed.memory.next, observed.deadlines.resync));
+            }
+        }
+    }
+    Ok(Action::requeue(Duration::from_millis(1)))
+}
+
+/// Reports, unless there is nothing new to say.
+async fn write(
+    shared: &Shared,
+    api: &Api<ImageSync>,
+    observed: &Observed,
+    step: &Step<plan::Action>,
+) -> Result<Written, ReconcileError> {
+    let old = observed.object.status.clone().unwrap_or_default();
+    let new = status::status(observed, step);
+    if (ImageSyncStatus { last_updated: old.last_updated.clone(), ..new.clone() }) == old {
+        return Ok(Written::Yes);
+    }
+    let notes = report::notes(&old.conditions, &new.conditions, &["Ready"], &["Degraded"]);
+    let object = ImageSync { status: Some(new), ..observed.object.clone() };
+    let written = object::write_status(api, &object).await?;
+    if written == Written::Yes {
+        shared.tell(observed.object.object_ref(&()), &notes).await;
+        let writes = matches!(step, Step::Do(actions) if actions.iter().any(plan::Action::writes_object));
+        // The version has changed with it, and the next write needs the new one.
+        return Ok(if writes { Written::Stale } else { Written::Yes });
+    }
+    Ok(written)
+}

@@ -1,0 +1,173 @@
+//! Every branch of the machine's plan, as tables.
+
+use super::super::observe::{Memory, Observed, Outcome};
+use super::*;
+use crate::{MachineFacts, Owner};
+use butler_api::names::FINALIZER_MACHINE_REQUEST;
+use butler_api::{MachineRequest, MachineRequestStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// A machine with a finalizer that nobody has asked for yet.
+pub(crate) fn fresh() -> Observed {
+    let mut object: MachineRequest = serde_json::from_value(json!({
+        "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "MachineRequest",
+        "metadata": {"name": "m0", "namespace": "n", "uid": "u0", "generation": 3},
+        "spec": {"providerRef": {"name": "p"}, "machineName": "m0", "role": "worker",
+                 "cpu": 1, "memoryMB": 2048, "diskGB": 20},
+    }))
+    .unwrap();
+    object.metadata.finalizers = Some(vec![FINALIZER_MACHINE_REQUEST.to_owned()]);
+    let owner = Owner { cluster: "c".into(), cluster_uid: "cu".into(), object_uid: "u0".into() };
+    Observed {
+        now: at(0),
+        object,
+        owner,
+        paused: false,
+        unusable: None,
+        memory: Memory::default(),
+        deadlines: Deadlines::default(),
+    }
+}
+
+pub(crate) fn requested(mut observed: Observed) -> Observed {
+    let condition = crate::report::condition(REQUESTED, true, "InfrastructureAsked", "", at(-9), Some(3));
+    let status = observed.object.status.get_or_insert_with(MachineRequestStatus::default);
+    status.conditions.push(condition);
+    observed
+}
+
+pub(crate) fn was_up() -> Observed {
+    let mut observed = requested(fresh());
+    let status = observed.object.status.as_mut().unwrap();
+    (status.provider_id, status.ip_address) = (Some("pve1/7".into()), Some("10.0.0.7".into()));
+    observed
+}
+
+pub(crate) fn after(mut observed: Observed, last: Outcome, next: i64) -> Observed {
+    (observed.memory.last, observed.memory.next) = (Some(last), Some(at(next)));
+    observed
+}
+
+pub(crate) fn deleting(mut observed: Observed) -> Observed {
+    observed.object.metadata.deletion_timestamp = Some(Time(at(-1)));
+    observed
+}
+
+pub(crate) fn facts(running: bool) -> MachineFacts {
+    MachineFacts {
+        provider_id: "pve1/7".into(),
+        addresses: vec!["10.0.0.7".parse().unwrap()],
+        running,
+        ..MachineFacts::default()
+    }
+}
+
+pub(crate) fn fail(class: Class) -> Outcome {
+    Outcome::Failed(Failure::new(class, "Why", "it failed", "mend it"))
+}
+
+pub(crate) fn working() -> Outcome {
+    Outcome::Working { operation: Some("UPID:1".into()), waiting_for: "the clone".into(), known: None }
+}
+
+/// A plan in one word.
+fn word(step: &Step<Action>) -> String {
+    match step {
+        Step::Do(actions) => actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join("+"),
+        Step::Wait(wait) => format!("wait for {}", wait.on[0].what),
+        Step::Done => "done".to_owned(),
+        Step::Stop(failure) => format!("stop {}", failure.reason),
+    }
+}
+
+#[test]
+fn the_table_of_plans() {
+    let no_finalizer = || {
+        let mut observed = fresh();
+        observed.object.metadata.finalizers = None;
+        observed
+    };
+    let unusable = |mut observed: Observed| {
+        observed.unusable = Some(Failure::new(Class::Auth, "NoSecret", "there is none", "make one"));
+        observed
+    };
+    let missing = |times: u32| {
+        let mut observed = after(was_up(), Outcome::Missing, 5);
+        observed.memory.missing = times;
+        observed
+    };
+    let stopped = || after(was_up(), Outcome::Found(facts(false)), 0);
+    let leaving = || Outcome::Leaving { operation: None, waiting_for: "the stop".into() };
+    let table: Vec<(&str, Observed, &str)> = vec![
+        ("new", no_finalizer(), "AddFinalizer"),
+        ("kept", fresh(), "Ensure"),
+        ("paused", Observed { paused: true, ..fresh() }, "wait for the ClusterBootstrap to go on"),
+        ("no credentials", unusable(fresh()), "stop NoSecret"),
+        ("on its way", after(fresh(), working(), 5), "wait for the clone"),
+        ("on its way, due", after(fresh(), working(), 0), "Ensure"),
+        ("failed, mends itself", after(fresh(), fail(Class::Retryable), 5), "wait for it failed"),
+        ("failed, due", after(fresh(), fail(Class::Retryable), 0), "Ensure"),
+        ("no room", after(fresh(), fail(Class::Quota), 5), "wait for it failed"),
+        ("not ours", after(fresh(), fail(Class::Conflict), 5), "stop Why"),
+        ("not ours, looked at again", after(fresh(), fail(Class::Conflict), 0), "Ensure"),
+        ("impossible", after(fresh(), fail(Class::InvalidConfig), 5), "stop Why"),
+        ("just up", after(was_up(), Outcome::Ready(facts(true)), 5), "done"),
+        ("up, a new life", was_up(), "Look"),
+        ("up, looked at", after(was_up(), Outcome::Found(facts(true)), 5), "done"),
+        ("up, due", after(was_up(), Outcome::Found(facts(true)), 0), "Look"),
+        ("switched off", stopped(), "Ensure"),
+        ("being switched on", after(was_up(), working(), 0), "Ensure"),
+        ("missed once", missing(1), "wait for the machine to be found again"),
+        ("missed thrice", missing(3), "stop VMDeleted"),
+        ("missed, due", after(was_up(), Outcome::Missing, 0), "Look"),
+        ("deleted, no finalizer", deleting(no_finalizer()), "done"),
+        ("deleted, never asked for", deleting(fresh()), "RemoveFinalizer"),
+        ("deleted, never asked for, no credentials", deleting(unusable(fresh())), "RemoveFinalizer"),
+        ("deleted, asked for", deleting(requested(fresh())), "Delete"),
+        ("deleted, paused", deleting(Observed { paused: true, ..was_up() }), "Delete"),
+        ("deleted, no credentials", deleting(unusable(was_up())), "stop NoSecret"),
+        ("going", after(deleting(was_up()), leaving(), 5), "wait for the stop"),
+        ("going, due", after(deleting(was_up()), leaving(), 0), "Delete"),
+        ("gone", after(deleting(was_up()), Outcome::Gone, 0), "RemoveFinalizer"),
+        ("not going", after(deleting(was_up()), fail(Class::Retryable), 5), "wait for it failed"),
+    ];
+    for (name, observed, expected) in table {
+        assert_eq!(word(&plan(&observed)), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_deletion_that_cannot_go_on_names_machine_and_way_out() {
+    let mut observed = deleting(was_up());
+    observed.unusable =
+        Some(Failure::new(Class::InvalidConfig, "Gone", "there is no ProviderConfig", "make it"));
+    let Step::Stop(failure) = plan(&observed) else { panic!("it must stop") };
+    assert_eq!(failure.message, "the machine m0 can't be removed: there is no ProviderConfig");
+    assert!(failure.remedy.starts_with("make it; if the machine is known to be gone"), "{}", failure.remedy);
+}
+
+#[test]
+fn pauses_follow_the_outcome() {
+    let deadlines = Deadlines::default();
+    let pause = |outcome: &Outcome, failures, missing| {
+        pause_after(outcome, Some(Duration::from_millis(70)), failures, missing, &deadlines)
+    };
+    assert_eq!(pause(&working(), 0, 0), Duration::from_millis(70), "as the infrastructure asked");
+    assert_eq!(pause(&Outcome::Ready(facts(true)), 0, 0), deadlines.resync);
+    assert_eq!(pause(&Outcome::Found(facts(true)), 0, 0), deadlines.resync);
+    assert_eq!(pause(&Outcome::Found(facts(false)), 0, 0), Duration::ZERO);
+    assert_eq!(pause(&Outcome::Gone, 0, 0), Duration::ZERO);
+    assert_eq!(pause(&Outcome::Missing, 0, 1), Duration::from_millis(100));
+    assert_eq!(pause(&Outcome::Missing, 0, 3), deadlines.resync);
+    assert_eq!(pause(&fail(Class::Retryable), 1, 0), Duration::from_millis(100));
+    assert_eq!(pause(&fail(Class::Retryable), 4, 0), Duration::from_millis(800));
+    assert_eq!(pause(&fail(Class::Throttled), 1, 0), Duration::from_millis(800));
+    for class in [Class::Quota, Class::Auth, Class::InvalidConfig, Class::Conflict, Class::Terminal] {
+        assert_eq!(pause(&fail(class), 1, 0), deadlines.slow_retry, "{class}");
+    }
+}
