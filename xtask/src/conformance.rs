@@ -1,5 +1,5 @@
 //! `cargo xtask conformance`: the behaviour suite against the real control plane, the same kubectl commands on both, and
-//! our Talos parts beside Talos' own ([`crate::talos`]).
+//! our Talos parts beside Talos' own ([`crate::talos`]), and whole bootstraps with all of them ([`crate::bootstrap`]).
 //!
 //! ```text
 //!   cargo test -p butler-apiserver --test behaviour  -->  real kube-apiserver + etcd + kube-controller-manager
@@ -9,6 +9,7 @@
 //! The suite's run against the embedded server is the ordinary `cargo test`; here it is held against the original, so that
 //! an expectation which is wrong can't stay.
 
+use crate::bootstrap;
 use crate::cluster::{Parts, RealCluster};
 use crate::kubectl::{self, Tally, Target};
 use crate::peers::Peers;
@@ -36,6 +37,9 @@ pub(crate) struct ConformanceArgs {
     /// Only tests of the suite whose name contains this
     #[arg(long)]
     filter: Option<String>,
+    /// The butleradm that the bootstraps are made with, in place of a debug build of the sources
+    #[arg(long, value_name = "PROGRAM")]
+    butleradm: Option<PathBuf>,
     /// A kubeconfig of a real control plane that already runs (an empty one), in place of a new one
     #[arg(long, value_name = "KUBECONFIG")]
     real: Option<PathBuf>,
@@ -49,6 +53,7 @@ enum Part {
     Suite,
     Kubectl,
     Talos,
+    Bootstrap,
 }
 
 /// An embedded server as its own process.
@@ -59,15 +64,26 @@ struct Embedded {
 }
 
 pub(crate) async fn run_command(args: ConformanceArgs) -> Result<()> {
-    if std::env::var(NO_PEERS).is_ok_and(|value| value == "1") {
-        return say(&format!("conformance: the real peers were skipped by request ({NO_PEERS}=1)"));
-    }
+    let no_peers = std::env::var(NO_PEERS).is_ok_and(|value| value == "1");
+    let wants = |part: Part| args.only.is_none_or(|only| only == part);
     let mut total = Tally::default();
-    if args.only != Some(Part::Talos) {
+    if no_peers {
+        say(&format!("conformance: the real peers were skipped by request ({NO_PEERS}=1)"))?;
+    }
+    if !no_peers && (wants(Part::Suite) || wants(Part::Kubectl)) {
         add(&mut total, kubernetes(&args).await?);
     }
-    if matches!(args.only, None | Some(Part::Talos)) {
+    if !no_peers && wants(Part::Talos) {
         add(&mut total, talos::conformance(&build_butleradm().await?).await?);
+    }
+    if wants(Part::Bootstrap) {
+        let peers = (!no_peers).then(Peers::ensure).transpose().context("get the real peers")?;
+        let program = match &args.butleradm {
+            // Users have folders of their own.
+            Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
+            None => build_butleradm().await?,
+        };
+        add(&mut total, bootstrap::conformance(&program, peers.as_ref()).await?);
     }
     say(&format!("conformance: {} passed, {} failed", total.passed, total.failed))?;
     ensure!(total.failed == 0, "{} of {} checks failed", total.failed, total.passed + total.failed);
@@ -204,7 +220,7 @@ impl Embedded {
 }
 
 /// Builds the program, and asks cargo where it is.
-async fn build_butleradm() -> Result<PathBuf> {
+pub(crate) async fn build_butleradm() -> Result<PathBuf> {
     let output = Command::new(cargo())
         .args([
             "build",

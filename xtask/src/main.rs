@@ -1,11 +1,13 @@
 //! Repository chores. `cargo xtask --help` lists them.
 
 mod bench;
+mod bootstrap;
 mod builtins;
 mod check;
 mod cluster;
 mod conformance;
 mod dist;
+mod faults;
 mod generate;
 mod kubectl;
 mod peers;
@@ -53,6 +55,8 @@ enum Chore {
     Conformance(conformance::ConformanceArgs),
     /// Measure our servers side by side with the real ones
     Bench(bench::BenchArgs),
+    /// Die and fail at every external call of a bootstrap and of a destroy, and see that a second life ends well
+    Faults(faults::FaultsArgs),
 }
 
 #[tokio::main]
@@ -67,5 +71,9 @@ async fn main() -> anyhow::Result<()> {
         Chore::Cluster(args) => cluster::run_command(args).await,
         Chore::Conformance(args) => conformance::run_command(args).await,
         Chore::Bench(args) => bench::run_command(args).await,
+        Chore::Faults(args) => match args.deaths() {
+            Some(deaths) => bootstrap::sigkill_command(deaths).await,
+            None => faults::run(&args),
+        },
     }
 }

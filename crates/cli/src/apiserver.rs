@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// The context in the kubeconfig.
-const CONTEXT: &str = "butler-bootstrap";
+pub(crate) const CONTEXT: &str = "butler-bootstrap";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -84,7 +84,7 @@ fn check_ours(path: &Path) -> Result<()> {
 }
 
 /// Applies our CRDs, so that a newer binary brings an older data directory up to date.
-async fn install_crds(service: &ApiService) -> Result<()> {
+pub(crate) async fn install_crds(service: &ApiService) -> Result<()> {
     for crd in butler_api::crds() {
         let name = crd.metadata.name.clone().unwrap_or_default();
         let body = serde_json::to_vec(&crd)?;

@@ -1,5 +1,6 @@
-//! `butleradm sim`: simulated machines as a process of its own.
+//! `butleradm sim`: simulated machines, or a whole data centre, as a process of its own.
 
+use crate::commands::datacentre;
 use crate::output;
 use anyhow::{Context, Result};
 use butler_sim::{Media, NodeHandle, NodeOptions, Stage, World, WorldOptions};
@@ -18,6 +19,8 @@ pub(crate) struct Args {
 enum Command {
     /// Run simulated Talos nodes until Ctrl-C. Prints a line whenever one of them is in another stage.
     Node(NodeArgs),
+    /// Run a simulated data centre for a bootstrap file, until Ctrl-C. Prints how it is reached.
+    Datacentre(datacentre::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -32,13 +35,13 @@ struct NodeArgs {
     #[arg(long, value_name = "PORT", default_value_t = butler_sim::TRUSTD_PORT)]
     trustd_port: u16,
     /// Scales all delays: 1 is real time, 0.1 a tenth of it, 0 as fast as possible.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = crate::commands::words::factor, allow_negative_numbers = true)]
     speed: f64,
     /// Where ids and jitter come from. Keys are never drawn from it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The Talos version on the boot media.
-    #[arg(long, value_name = "VERSION", default_value = "v1.9.2")]
+    #[arg(long, value_name = "VERSION", default_value = "v1.9.2", value_parser = version)]
     talos_version: String,
     /// What the machine boots from: an ISO (installs and reboots) or a disk image (does neither).
     #[arg(long, value_enum, default_value_t = MediaArg::Iso)]
@@ -54,15 +57,17 @@ enum MediaArg {
     DiskImage,
 }
 
-fn factor(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err("a number that is 0 or more is needed".to_string()),
-    }
+fn version(text: &str) -> Result<String, String> {
+    butler_talos::TalosVersion::parse(text)
+        .map(|version| version.to_string())
+        .map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let Command::Node(args) = args.command;
+    let args = match args.command {
+        Command::Node(args) => args,
+        Command::Datacentre(args) => return datacentre::run(args).map(ExitCode::from),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(nodes(args))?;
     Ok(ExitCode::SUCCESS)

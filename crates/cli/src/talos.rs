@@ -2,7 +2,7 @@
 
 mod apply;
 mod bootstrap;
-mod files;
+pub(crate) mod files;
 mod r#gen;
 mod health;
 mod kubeconfig;

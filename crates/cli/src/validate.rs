@@ -1,4 +1,4 @@
-//! `butleradm validate`: checks files of our kinds without a cluster.
+//! `butleradm validate`: checks files of our kinds, and bootstrap files, without a cluster.
 //!
 //! A file goes through the same schema, defaulting and CEL rules that the embedded API uses, then through the validation
 //! across fields. Everything that is found is printed at once:
@@ -11,11 +11,12 @@
 //! Exit code 0: no errors (there may be warnings). 2: a file is bad or cannot be read.
 
 mod check;
-mod document;
-mod explain;
-mod place;
-mod repair;
+pub(crate) mod document;
+pub(crate) mod explain;
+pub(crate) mod place;
+pub(crate) mod repair;
 
+use crate::config::{self, Need, Schemas, Surroundings};
 use crate::output;
 use anyhow::Result;
 use butler_api::Severity;
@@ -40,11 +41,11 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// Something to say about a place in a file.
 #[derive(Debug, Clone, PartialEq)]
-struct Finding {
-    at: Mark,
-    severity: Severity,
-    text: String,
-    help: String,
+pub(crate) struct Finding {
+    pub(crate) at: Mark,
+    pub(crate) severity: Severity,
+    pub(crate) text: String,
+    pub(crate) help: String,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
@@ -66,24 +67,65 @@ fn validate_file(kinds: &Kinds, file: &str) -> bool {
             return false;
         }
     };
-    let (objects, mut findings) = check::check_text(kinds, &text);
-    findings.sort_by_key(|finding| finding.at);
-    for finding in &findings {
-        let Finding { at, severity, text, help } = finding;
-        output::line(&format!("{shown}:{}:{}: {severity}: {text}", at.line, at.column));
+    let (objects, findings) = match is_bootstrap_file(&text) {
+        // Credentials are looked for when they are needed, not here.
+        true => match Schemas::new() {
+            Ok(schemas) => {
+                let around = Surroundings::of(Path::new(file));
+                (1, config::check(&schemas, &text, None, Need::AnyCredentials, &around).findings)
+            }
+            Err(error) => {
+                output::error(&output::chain(&error));
+                return false;
+            }
+        },
+        false => check::check_text(kinds, &text),
+    };
+    report(shown, &findings).iter().for_each(|line| output::line(line));
+    let errors = has_errors(&findings);
+    if !errors {
+        output::line(&format!("{shown}: ok ({})", plural(objects, "object")));
+    }
+    !errors
+}
+
+/// Whether a text is a bootstrap file rather than objects.
+fn is_bootstrap_file(text: &str) -> bool {
+    match document::parse(text).first() {
+        Some(Ok(node)) => {
+            node.get("kind").is_none() && node.get("provider").is_some() && node.get("cluster").is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Whether something can't work.
+pub(crate) fn has_errors(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Error)
+}
+
+/// Everything that was found in a file as lines to print, in the order of the file; with the sum of it when it is bad.
+pub(crate) fn report(shown: &str, findings: &[Finding]) -> Vec<String> {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.at);
+    let mut lines = Vec::new();
+    for Finding { at, severity, text, help } in sorted {
+        lines.push(format!("{shown}:{}:{}: {severity}: {text}", at.line, at.column));
         if !help.is_empty() {
-            output::line(&format!("    help: {help}"));
+            lines.push(format!("    help: {help}"));
         }
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    if errors > 0 {
-        output::line(&format!("{shown}: {}, {}", plural(errors, "error"), plural(warnings, "warning")));
-    } else {
-        output::line(&format!("{shown}: ok ({})", plural(objects, "object")));
+    if has_errors(findings) {
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        lines.push(format!("{shown}: {}, {}", plural(errors, "error"), plural(warnings, "warning")));
     }
-    errors == 0
+    lines
+}
+
+/// A number and what it counts.
+pub(crate) fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The text of a file, or of standard input (`-`), if it is not too large.

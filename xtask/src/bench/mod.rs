@@ -9,9 +9,10 @@
 //!   http, stream  the load's own client            writes, reads
 //!   usage         memory and CPU from /proc        syncs    fsync counts by perf or strace
 //! report  the table and the goals                  stats, machine
-//! talos   `cargo xtask bench talos`, apart from all of this
+//! talos, bootstrap   `cargo xtask bench talos` and `... bootstrap`, apart from all of this
 //! ```
 
+mod bootstrap;
 mod http;
 mod machine;
 mod objects;
@@ -64,6 +65,8 @@ enum What {
     Api(ApiArgs),
     /// The files of a Talos cluster beside the generator of Talos' own machinery
     Talos(talos::TalosArgs),
+    /// Whole bootstraps in the simulated data centre beside what they have to take at least
+    Bootstrap(bootstrap::BootstrapArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,6 +143,7 @@ pub(crate) async fn run_command(args: BenchArgs) -> Result<()> {
     let args = match args.what {
         What::Api(args) => args,
         What::Talos(args) => return talos::run(&args).await,
+        What::Bootstrap(args) => return bootstrap::run(&args),
     };
     let target_dir = target_dir()?;
     if !args.no_build {
@@ -185,7 +189,7 @@ async fn bench(args: &ApiArgs, target_dir: &Path) -> Result<()> {
     let rounds = args.rounds.map(usize::try_from).transpose().context("count the rounds")?;
     let rounds = rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
     let results = run_rounds(&recipes, folder.path(), &Plan::new(objects, args.quick), tool, rounds).await?;
-    publish(&report::write(&setting, &results), args.write)
+    publish(&report::write(&setting, &results), args.write.then_some("benchmarks.md"))
 }
 
 /// Each side leads every other round, so that neither always meets the machine as the other left it.
@@ -214,11 +218,12 @@ async fn run_rounds(
     Ok(results)
 }
 
-fn publish(text: &str, to_docs: bool) -> Result<()> {
+/// Prints the result, and writes it to a file of the documentation.
+fn publish(text: &str, file: Option<&str>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("print the result")?;
-    if to_docs {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
+    if let Some(file) = file {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
     Ok(())

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, process::Command};
 
-use super::{cargo, machine, say, stats::Spread, target_dir};
+use super::{cargo, machine, publish, say, stats::Spread, target_dir};
 use crate::{
     peers::{Machinery, TalosPeers},
     talos::Pipe,
@@ -91,7 +91,7 @@ pub(super) async fn run(args: &TalosArgs) -> Result<()> {
         say(&format!("round {} of {}", number + 1, args.rounds));
     }
     let text = report(machinery.version, &machine::describe(&target_dir)?, &rounds);
-    publish(&text, args.write)
+    publish(&text, args.write.then_some("benchmarks-talos.md"))
 }
 
 // === impl Sides ===
@@ -254,17 +254,6 @@ fn report(version: &str, machine: &str, rounds: &[Figures]) -> String {
          entropy from the CPU's timing, once per process. The time of an RSA key is luck: its spread says more than its median.\n",
     );
     text
-}
-
-fn publish(text: &str, to_docs: bool) -> Result<()> {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("print the result")?;
-    if to_docs {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks-talos.md");
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -218,17 +218,20 @@ async fn check(count: &mut Count, pipe: &mut Pipe, generated: &Generated, label:
 pub(super) async fn corpus(machineries: &[Machinery]) -> Result<Count> {
     let mut count = Count::default();
     let folder = tempfile::tempdir().context("make a folder for the corpus")?;
-    let status = Command::new(cargo())
+    let run = Command::new(cargo())
         .args(["test", "--quiet", "-p", "butler-talos", "--test", "property"])
         .env(CORPUS, folder.path())
         // Talos is asked about each of them, so more than a test run makes.
         .env("PROPTEST_CASES", "2000")
-        .stdout(Stdio::null())
+        .env("RUST_BACKTRACE", "0")
+        .stderr(Stdio::inherit())
         .kill_on_drop(true)
-        .status()
+        .output()
         .await
         .context("start the property test of butler-talos")?;
-    ensure!(status.success(), "the property test of butler-talos: {status}");
+    // What it found can't be had again: the cases are drawn anew each time.
+    let told = String::from_utf8_lossy(&run.stdout);
+    ensure!(run.status.success(), "the property test of butler-talos: {}\n{told}", run.status);
     for machinery in machineries {
         let files = yaml_files(&folder.path().join(machinery.minor))?;
         if files.is_empty() {

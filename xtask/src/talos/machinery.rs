@@ -33,6 +33,7 @@ pub(crate) struct Answer {
     pub(super) version: String,
     pub(crate) secrets: String,
     pub(super) control_plane: String,
+    pub(super) config: String,
     pub(crate) nanoseconds: Vec<u64>,
 }
 
@@ -78,6 +79,18 @@ impl Pipe {
     pub(super) async fn validate(&mut self, config: &str, mode: &str) -> Result<Vec<String>> {
         let answer = self.ask(&json!({"op": "validate", "config": config, "mode": mode})).await?;
         Ok(answer.problems())
+    }
+
+    /// A configuration with patches applied and written by Talos, or what it finds wrong with them.
+    pub(super) async fn patch(
+        &mut self,
+        config: &str,
+        patches: &[&str],
+    ) -> Result<Result<String, Vec<String>>> {
+        let mut answer = self.ask(&json!({"op": "patch", "config": config, "patches": patches})).await?;
+        let patched = std::mem::take(&mut answer.config);
+        let problems = answer.problems();
+        Ok(if problems.is_empty() { Ok(patched) } else { Err(problems) })
     }
 
     /// What Talos finds wrong with a client configuration.

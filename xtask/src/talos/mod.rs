@@ -4,6 +4,7 @@
 //! ```text
 //! mod        what is run in which order, and the count
 //! configs    `butleradm talos gen` over a grid, and the property test's corpus   -->  machinery 1.9 .. 1.13
+//! patches    a table of patches, by us and by the machinery                          -->  machinery 1.9 .. 1.13
 //! secrets    bundles in both directions                                          -->  machinery 1.9 .. 1.13
 //! node       apply, bootstrap, kubeconfig, services, reset                       -->  talosctl on `butleradm sim node`
 //!   machinery  the pipe to the machinery        generated  one run of `butleradm talos gen`
@@ -13,6 +14,7 @@ mod configs;
 mod generated;
 mod machinery;
 mod node;
+mod patches;
 mod secrets;
 
 pub(crate) use machinery::Pipe;
@@ -57,6 +59,7 @@ pub(crate) async fn conformance(butleradm: &Path) -> Result<Tally> {
     let mut total = Count::default();
     for machinery in &peers.machineries {
         let mut count = secrets::run(butleradm, machinery).await?;
+        count.add(patches::run(butleradm, machinery).await?);
         count.add(configs::grid(butleradm, machinery).await?);
         report(&format!("Talos machinery {}", machinery.version), &count)?;
         total.add(count);

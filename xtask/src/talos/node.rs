@@ -156,6 +156,10 @@ impl Session<'_> {
         let address = self.node.address.to_string();
         let named = Answer { well: members.well && members.text.contains(&address), text: members.text };
         self.passes("etcd members", named)?;
+        let status = self.ask(Door::Mutual, &["get", "machinestatus"]).await?;
+        let columns = status.text.contains("STAGE") && status.text.contains("READY");
+        let shown = columns && status.text.contains("running");
+        self.passes("get machinestatus, with its columns", Answer { well: status.well && shown, ..status })?;
         let target = self.folder.path().join("kubeconfig");
         let fetched =
             self.ask(Door::Mutual, &["kubeconfig", "--merge=false", &target.to_string_lossy()]).await?;
@@ -167,12 +171,10 @@ impl Session<'_> {
         self.check("the fetched kubeconfig names the cluster and its administrator", problems)
     }
 
-    /// Without following its progress: talosctl subscribes to the events while its call is under way, and on a node that
-    /// stops its services at once the one that it waits for can be over by then.
+    /// As talosctl does it by itself: it follows the node's events, and then looks whether the node is back.
     async fn reset(&mut self) -> Result<()> {
-        let answer =
-            self.ask(Door::Mutual, &["reset", "--graceful=false", "--reboot", "--wait=false"]).await?;
-        self.passes("reset", answer)?;
+        let answer = self.ask(Door::Mutual, &["reset", "--graceful=false", "--reboot"]).await?;
+        self.passes("reset, followed to its end", answer)?;
         let maintenance = |text: &str| text.contains("stage: maintenance");
         let answer =
             self.until(Door::Maintenance, &["get", "machinestatus", "--output", "yaml"], maintenance).await?;

@@ -103,7 +103,7 @@ fn differences(before: &str, after: &str) -> Vec<String> {
     }
 }
 
-fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+pub(super) fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
     if let (Value::Object(one), Value::Object(other)) = (before, after) {
         for name in one.keys().chain(other.keys().filter(|name| !one.contains_key(*name))) {
             let value =

@@ -80,10 +80,15 @@ async fn guard(road: &Road, all: &[Node], chosen: &Node, deadline: Instant) -> R
                 wait_until_configured(chosen, &wait).await.map(drop).map_err(explain_wait)
             }
         };
-        waited.map_err(|error| error.context(refused()))?;
+        // The refusal says what is missing, and the wait only that it did not come.
+        waited.map_err(|error| refused().context(first_line(&error)))?;
         // A node may answer and still not tell all: then this is a slow loop, not a hot one.
         sleep(Duration::from_millis(250)).await;
     }
+}
+
+fn first_line(error: &anyhow::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 async fn answers(road: &Road, silent: &[(String, String)], deadline: Instant) -> Result<()> {

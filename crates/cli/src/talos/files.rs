@@ -23,6 +23,9 @@ impl Files {
 
     /// Refuses when a file is there already, and names all that are.
     pub(super) fn refuse_existing(&self, folder: &Path) -> Result<()> {
+        if folder.metadata().is_ok_and(|found| !found.is_dir()) {
+            bail!("{} is not a folder", folder.display());
+        }
         let there: Vec<&str> =
             self.names().filter(|name| folder.join(name).symlink_metadata().is_ok()).collect();
         if !there.is_empty() {
@@ -36,7 +39,7 @@ impl Files {
         let result = match folder.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.write_new_folder(folder),
             Err(error) => Err(error),
-            Ok(_) => self.texts.iter().try_for_each(|(name, text)| replace(&folder.join(name), text)),
+            Ok(_) => self.replace_in(folder),
         };
         result.with_context(|| format!("cannot write into {}", folder.display()))
     }
@@ -50,10 +53,9 @@ impl Files {
             fs::remove_dir_all(&draft)?;
         }
         DirBuilder::new().mode(0o700).create(&draft)?;
-        let written = self
-            .texts
-            .iter()
-            .try_for_each(|(name, text)| create(&draft.join(name), text))
+        let all: Vec<(PathBuf, &str)> =
+            self.texts.iter().map(|(name, text)| (draft.join(name), text.as_str())).collect();
+        let written = create_all(&all)
             .and_then(|()| File::open(&draft)?.sync_all())
             .and_then(|()| fs::rename(&draft, folder));
         if written.is_err() {
@@ -63,6 +65,44 @@ impl Files {
         written?;
         File::open(parent)?.sync_all()
     }
+}
+
+impl Files {
+    /// All drafts are on the disk before the first file is replaced.
+    fn replace_in(&self, folder: &Path) -> io::Result<()> {
+        let drafts: Vec<(PathBuf, &str)> =
+            self.texts.iter().map(|(name, text)| (draft_of(&folder.join(name)), text.as_str())).collect();
+        let replaced = drafts
+            .iter()
+            .try_for_each(|(draft, _)| remove_leftover(draft))
+            .and_then(|()| create_all(&drafts))
+            .and_then(|()| {
+                let mut pairs = drafts.iter().zip(self.names());
+                pairs.try_for_each(|((draft, _), name)| fs::rename(draft, folder.join(name)))
+            });
+        if replaced.is_err() {
+            // Drafts hold secrets too, and are of no use. Those that were renamed are not there any more.
+            drafts.iter().for_each(|(draft, _)| drop(fs::remove_file(draft)));
+        }
+        replaced?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+/// One file, of mode 0600 from its first byte on. Without `force`, one that is there stays; with it, it is replaced whole.
+pub(crate) fn write_one(path: &Path, text: &str, force: bool) -> io::Result<()> {
+    let draft = draft_of(path);
+    remove_leftover(&draft)?;
+    let written = create(&draft, text).and_then(|()| match force {
+        true => fs::rename(&draft, path),
+        // A link fails when the name is taken.
+        false => fs::hard_link(&draft, path),
+    });
+    if written.is_err() || !force {
+        let _ = fs::remove_file(&draft);
+    }
+    written?;
+    File::open(parent(path))?.sync_all()
 }
 
 /// Keeps a file under a name that is free: `secrets.yaml.old`, `secrets.yaml.old.1`, ...
@@ -84,20 +124,31 @@ pub(super) fn keep_old(path: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn draft_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
-    let draft = path.with_file_name(name);
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    path.with_file_name(name)
+}
+
+/// Of a process that had our number and was killed.
+fn remove_leftover(draft: &Path) -> io::Result<()> {
+    match fs::remove_file(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    let written = create(&draft, text).and_then(|()| fs::rename(&draft, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written?;
-    File::open(parent(path))?.sync_all()
+}
+
+/// Side by side: most of the time goes into waiting for the disk, and a file system brings many files to it at once.
+fn create_all(files: &[(PathBuf, &str)]) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let writers: Vec<_> =
+            files.iter().map(|(path, text)| scope.spawn(move || create(path, text))).collect();
+        let written: Vec<io::Result<()>> = writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap_or_else(|_| Err(io::Error::other("a writer panicked"))))
+            .collect();
+        written.into_iter().collect()
+    })
 }
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
@@ -139,6 +190,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.yaml"), "old").unwrap();
         fs::write(dir.path().join("mine"), "mine").unwrap();
+        let on_a_file = files().refuse_existing(&dir.path().join("mine")).unwrap_err().to_string();
+        assert!(on_a_file.ends_with("mine is not a folder"), "{on_a_file}");
         let error = files().refuse_existing(dir.path()).unwrap_err().to_string();
         assert!(error.contains("has a.yaml already") && !error.contains("secrets"), "{error}");
         files().write(dir.path()).unwrap();
@@ -154,9 +207,24 @@ mod tests {
         let path = dir.path().join("secrets.yaml");
         assert_eq!(keep_old(&path).unwrap(), None);
         for (text, kept) in [("one", "secrets.yaml.old"), ("two", "secrets.yaml.old.1")] {
-            replace(&path, text).unwrap();
+            write_one(&path, text, true).unwrap();
             assert_eq!(keep_old(&path).unwrap(), Some(dir.path().join(kept)));
             assert_eq!(fs::read_to_string(dir.path().join(kept)).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn the_file_is_private_and_never_replaced_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write_one(&path, "one", false).unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode()), ("one", 0o600));
+        assert!(write_one(&path, "two", false).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        write_one(&path, "two", true).unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode()), ("two", 0o600));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -4,12 +4,14 @@
 //! configs whose secrets are nowhere.
 
 use super::files::{Files, keep_old};
+use super::reach::secret;
 use crate::output;
 use anyhow::{Context as _, Result};
+use butler_talos::client::Proxy;
 use butler_talos::pki::{BACKDATE, CLIENT_LIFE};
 use butler_talos::{
     Cidr, ClusterIntent, Cni, Contract, Endpoint, InstallDisk, Installer, KubernetesVersion, LinkName,
-    MachineConfig, Mode, NodeIntent, Patch, Problem, Role, SecretsBundle, Severity, TalosVersion,
+    MachineConfig, Mode, NodeIntent, Patch, Problem, Role, Secret, SecretsBundle, Severity, TalosVersion,
     Talosconfig, admin_kubeconfig, apply_patches, check_cluster, check_together, render, validate,
 };
 use std::net::IpAddr;
@@ -94,8 +96,8 @@ struct Settings {
     #[arg(long = "time-server", value_name = "HOST")]
     time_servers: Vec<String>,
     /// An HTTP proxy, written into talosconfig and kubeconfig.
-    #[arg(long, value_name = "URL")]
-    proxy_url: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = secret)]
+    proxy_url: Option<Secret>,
 }
 
 /// Exit code of a wish that cannot work.
@@ -106,6 +108,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let (cluster, nodes) = intent(args);
     if told(&check_cluster(&cluster, &nodes), None) {
         return Ok(ExitCode::from(BAD));
+    }
+    if let Some(url) = &args.settings.proxy_url {
+        url.expose().parse::<Proxy>().context("--proxy-url")?;
     }
     let everywhere = patches("--patch", &args.patches)?;
     let control_planes = patches("--patch-control-plane", &args.control_plane_patches)?;
@@ -121,7 +126,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     if !args.force {
         planned.refuse_existing(&args.out)?;
     }
-    let secrets = secrets(args, now, &mut files)?;
+    let (secrets, made) = secrets(args, now, &mut files)?;
     credentials(args, &cluster, &secrets, now, &mut files)?;
     let mut configs = Vec::new();
     for node in &nodes {
@@ -142,6 +147,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         output::note(&format!("the secrets that were there are kept as {}", kept.display()));
     }
     files.write(&args.out)?;
+    if let Some(made) = made {
+        output::note(&made);
+    }
     for name in files.names() {
         output::line(&args.out.join(name).display().to_string());
     }
@@ -216,20 +224,20 @@ fn patches(option: &str, given: &[String]) -> Result<Vec<Patch>> {
         .collect()
 }
 
-/// Old secrets from a file, or new ones, which are written first.
-fn secrets(args: &Args, now: jiff::Timestamp, files: &mut Files) -> Result<SecretsBundle> {
+/// Old secrets from a file, or new ones, which are written first; and then what there is to say about those.
+fn secrets(args: &Args, now: jiff::Timestamp, files: &mut Files) -> Result<(SecretsBundle, Option<String>)> {
     if let Some(path) = &args.with_secrets {
-        return load_secrets(path, now);
+        return Ok((load_secrets(path, now)?, None));
     }
     let made = SecretsBundle::generate(now)?;
-    output::note(&format!(
+    let told = format!(
         "made the secrets of {}: the RSA key in {} ms, everything else in {} ms",
         args.cluster,
         made.rsa.as_millis(),
         made.rest.as_millis()
-    ));
+    );
     files.add("secrets.yaml", made.bundle.to_yaml());
-    Ok(made.bundle)
+    Ok((made.bundle, Some(told)))
 }
 
 fn load_secrets(path: &Path, now: jiff::Timestamp) -> Result<SecretsBundle> {
@@ -249,7 +257,7 @@ fn credentials(
     let life = CLIENT_LIFE + BACKDATE;
     let endpoints = args.control_planes.iter().map(ToString::to_string).collect();
     let mut talosconfig = Talosconfig::generate(&cluster.name, endpoints, secrets, begin, life)?;
-    let proxy = args.settings.proxy_url.as_deref();
+    let proxy = args.settings.proxy_url.as_ref().map(Secret::expose);
     for context in talosconfig.contexts.values_mut() {
         context.proxy_url = proxy.map(str::to_owned);
     }

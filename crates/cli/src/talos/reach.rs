@@ -3,7 +3,8 @@
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use butler_talos::client::{
-    Client, ClientError, Credentials, Fingerprint, Node, NodeAddress, Proxy, Settings, Wait, WaitError,
+    Client, ClientError, Credentials, ErrorClass, Fingerprint, Node, NodeAddress, NodeState, Proxy, Settings,
+    Wait, WaitError,
 };
 use butler_talos::{Secret, TalosContext, Talosconfig};
 use std::net::SocketAddr;
@@ -35,7 +36,7 @@ pub(super) struct Reach {
 }
 
 /// It may hold a password, which a parser's error would repeat: it is looked into later.
-fn secret(text: &str) -> Result<Secret, String> {
+pub(super) fn secret(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
@@ -129,6 +130,9 @@ impl Reach {
             .with_context(|| format!("cannot read the talosconfig {}", path.display()))?;
         let config = Talosconfig::from_yaml(&text).with_context(|| format!("{}", path.display()))?;
         let name = self.context.as_deref();
+        if config.contexts.is_empty() {
+            bail!("{} is not a talosconfig: there are no contexts in it", path.display());
+        }
         match config.get(name) {
             Some(context) => Ok(Some(context.clone())),
             None => bail!(
@@ -176,7 +180,7 @@ impl Road {
     pub(super) async fn client(&self, address: &NodeAddress) -> Result<Client> {
         self.require_credentials()?;
         if self.endpoints.is_empty() {
-            return self.node(address, None).connect().await.map_err(explain);
+            return self.direct(address).await;
         }
         let mut last = None;
         for endpoint in &self.endpoints {
@@ -193,6 +197,25 @@ impl Road {
     }
 }
 
+impl Road {
+    /// A certificate of another CA has two reasons, and only one of them is a foreign node.
+    async fn direct(&self, address: &NodeAddress) -> Result<Client> {
+        let node = self.node(address, None);
+        let error = match node.connect().await {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        if *error.class() == ErrorClass::WrongCertificate
+            && let NodeState::Maintenance { .. } = node.probe().await
+        {
+            bail!(
+                "node {address} is in maintenance mode: it has no config yet\n  what to do: butleradm talos apply"
+            );
+        }
+        Err(explain(error))
+    }
+}
+
 /// The error with what a person can do about it.
 pub(super) fn explain(error: ClientError) -> anyhow::Error {
     let remedy = error.remedy();
@@ -200,13 +223,8 @@ pub(super) fn explain(error: ClientError) -> anyhow::Error {
 }
 
 pub(super) fn explain_wait(error: WaitError) -> anyhow::Error {
-    match error.cause() {
-        Some(cause) => {
-            let text = format!("{error}: {cause}\n  what to do: {}", cause.remedy());
-            anyhow!(text)
-        }
-        None => anyhow!(error),
-    }
+    let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+    anyhow!("{error}{cause}\n  what to do: {}", error.remedy())
 }
 
 /// A wait that tells each new state on standard error.

@@ -7,20 +7,20 @@ use std::fmt;
 
 /// A place in a file; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
-    pub(super) line: u64,
-    pub(super) column: u64,
+pub(crate) struct Mark {
+    pub(crate) line: u64,
+    pub(crate) column: u64,
 }
 
 /// A value and its place.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: Mark,
-    pub(super) data: Data,
+pub(crate) struct Node {
+    pub(crate) at: Mark,
+    pub(crate) data: Data,
 }
 
 #[derive(Debug)]
-pub(super) enum Data {
+pub(crate) enum Data {
     Scalar(Value),
     List(Vec<Node>),
     /// In the order of the file, with repeated keys.
@@ -28,23 +28,23 @@ pub(super) enum Data {
 }
 
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) at: Mark,
-    pub(super) name: String,
+pub(crate) struct Key {
+    pub(crate) at: Mark,
+    pub(crate) name: String,
 }
 
 /// A document that is no YAML.
 #[derive(Debug)]
-pub(super) struct SyntaxError {
-    pub(super) at: Mark,
-    pub(super) why: String,
+pub(crate) struct SyntaxError {
+    pub(crate) at: Mark,
+    pub(crate) why: String,
 }
 
 /// The depth that no object of Kubernetes reaches, and the stack always holds.
 const MAX_DEPTH: usize = 50;
 
 /// Parses all documents of a text. Each is parsed by itself, so that a slip in one does not hide the others.
-pub(super) fn parse(text: &str) -> Vec<Result<Node, SyntaxError>> {
+pub(crate) fn parse(text: &str) -> Vec<Result<Node, SyntaxError>> {
     split(text)
         .into_iter()
         .filter_map(|(first_line, document)| match parse_one(document) {
@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// The value without its places; of a repeated key the last one counts.
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         match &self.data {
             Data::Scalar(value) => value.clone(),
             Data::List(items) => Value::Array(items.iter().map(Node::to_value).collect()),
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// The value of a key.
-    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
         match &self.data {
             Data::Map(entries) => {
                 entries.iter().rev().find(|(key, _)| key.name == name).map(|(_, value)| value)
@@ -152,7 +152,7 @@ impl Node {
     }
 
     /// Calls `found` for each key that is there a second time: path, first place, second place.
-    pub(super) fn duplicates(&self, path: &str, found: &mut dyn FnMut(String, Mark, Mark)) {
+    pub(crate) fn duplicates(&self, path: &str, found: &mut dyn FnMut(String, Mark, Mark)) {
         match &self.data {
             Data::Scalar(_) => {}
             Data::List(items) => {

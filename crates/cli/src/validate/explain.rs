@@ -3,12 +3,12 @@
 use butler_apiserver::schema::{Additional, Schema};
 
 /// What the schema says about a field.
-pub(super) fn field(root: &Schema, path: &str) -> String {
+pub(crate) fn field(root: &Schema, path: &str) -> String {
     walk(root, path).and_then(|schema| schema.description.clone()).unwrap_or_default()
 }
 
 /// What could be meant by a field that does not exist.
-pub(super) fn unknown(root: &Schema, path: &str) -> String {
+pub(crate) fn unknown(root: &Schema, path: &str) -> String {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     let Some(schema) = walk(root, parent) else { return String::new() };
     let mut names: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
@@ -24,7 +24,7 @@ pub(super) fn unknown(root: &Schema, path: &str) -> String {
 }
 
 /// The schema of a field.
-pub(super) fn walk<'s>(root: &'s Schema, path: &str) -> Option<&'s Schema> {
+pub(crate) fn walk<'s>(root: &'s Schema, path: &str) -> Option<&'s Schema> {
     let mut schema = root;
     for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
         schema = match (step.strip_suffix(']'), &schema.items, &schema.additional) {

@@ -4,17 +4,17 @@ use super::document::{Data, Mark, Node};
 
 /// Where a path leads.
 #[derive(Debug, PartialEq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The last key on the way that is in the file, or the beginning of the object.
-    pub(super) key: Mark,
+    pub(crate) key: Mark,
     /// Its value.
-    pub(super) value: Mark,
+    pub(crate) value: Mark,
     /// Whether the path was walked to its end; otherwise the field is missing.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
 }
 
 /// Follows a path as far as the file has it.
-pub(super) fn find(root: &Node, path: &str) -> Place {
+pub(crate) fn find(root: &Node, path: &str) -> Place {
     let mut place = Place { key: root.at, value: root.at, whole: false };
     let (mut node, mut rest) = (root, path);
     loop {

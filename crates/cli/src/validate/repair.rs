@@ -9,7 +9,7 @@ use butler_apiserver::status::{FieldError, FieldProblem};
 use serde_json::{Map, Value};
 
 /// Makes an object decode, as far as that takes no choice: a value that is none of an enum's is left as it is.
-pub(super) fn repair(root: &Schema, object: &mut Value, errors: &[FieldError]) {
+pub(crate) fn repair(root: &Schema, object: &mut Value, errors: &[FieldError]) {
     for error in errors {
         let Some(schema) = explain::walk(root, &error.field) else { continue };
         let value = match error.problem {
@@ -25,7 +25,7 @@ pub(super) fn repair(root: &Schema, object: &mut Value, errors: &[FieldError]) {
 }
 
 /// The value at a path.
-pub(super) fn lookup<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+pub(crate) fn lookup<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     object.pointer(&pointer(path))
 }
 

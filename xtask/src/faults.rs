@@ -1,0 +1,102 @@
+//! `cargo xtask faults`: the fault matrix of the controllers, in release mode and on a disk in memory where there is one.
+//!
+//! The matrix itself is a test (`crates/controllers/tests/matrix`); this builds it, tells it what to run, and hands on its
+//! table. Every failure in it names the call by which it can be run again alone.
+
+use std::{
+    env,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::bootstrap::Deaths;
+use anyhow::{Context, Result, ensure};
+
+const IN_MEMORY: &str = "/dev/shm";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FaultsArgs {
+    /// Every class of error at every call, instead of one in turn
+    #[arg(long, conflicts_with_all = ["every", "only"])]
+    all: bool,
+    /// Every N-th call
+    #[arg(long, value_name = "N", conflicts_with = "only")]
+    every: Option<u32>,
+    /// All that can happen at one call: "bootstrap 17" or "destroy 401"
+    #[arg(long, value_name = "CALL")]
+    only: Option<String>,
+    /// Not the matrix: kill butleradm N times without warning, with the data centre as a process of its own
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["all", "every", "only"])]
+    sigkill: Option<usize>,
+    /// So many points side by side
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    threads: u32,
+    /// Seed of the simulated data centre
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A line for every point
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl FaultsArgs {
+    /// The deaths that `--sigkill` asks for.
+    pub(crate) fn deaths(&self) -> Option<Deaths> {
+        let parallel = usize::try_from(self.threads).unwrap_or(1);
+        self.sigkill.map(|points| Deaths { points, seed: self.seed, parallel })
+    }
+}
+
+/// What the test is told by its environment.
+fn choice(args: &FaultsArgs) -> String {
+    match (&args.only, args.every) {
+        (Some(only), _) => only.clone(),
+        (None, Some(every)) => format!("every {every}"),
+        (None, None) if args.all => "all".to_owned(),
+        (None, None) => String::new(),
+    }
+}
+
+pub(crate) fn run(args: &FaultsArgs) -> Result<()> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["test", "--release", "-p", "butler-controllers", "--test", "matrix", "--"])
+        .args(["--ignored", "--exact", "--nocapture", "the_whole_matrix"])
+        .env("BUTLER_FAULTS", choice(args))
+        .env("BUTLER_FAULTS_THREADS", args.threads.to_string())
+        .env("BUTLER_FAULTS_SEED", args.seed.to_string())
+        .stdin(Stdio::null());
+    if args.verbose {
+        command.env("BUTLER_FAULTS_VERBOSE", "1");
+    }
+    // Thousands of lives are opened and thrown away; a real disk adds nothing but its own speed.
+    if env::var_os("TMPDIR").is_none() && Path::new(IN_MEMORY).is_dir() {
+        command.env("TMPDIR", IN_MEMORY);
+    }
+    let status = command.status().context("run cargo test")?;
+    ensure!(status.success(), "the fault matrix has failures; see above");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_is_one_word_or_two() {
+        let args = |all, every, only: Option<&str>| FaultsArgs {
+            all,
+            every,
+            only: only.map(str::to_owned),
+            sigkill: None,
+            threads: 2,
+            seed: 1,
+            verbose: false,
+        };
+        assert_eq!(choice(&args(false, None, None)), "");
+        assert_eq!(choice(&args(true, None, None)), "all");
+        assert_eq!(choice(&args(false, Some(17), None)), "every 17");
+        assert_eq!(choice(&args(false, None, Some("destroy 401"))), "destroy 401");
+    }
+}
