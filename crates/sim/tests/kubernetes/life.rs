@@ -146,7 +146,7 @@ async fn a_wiped_cluster_is_gone() {
     session.reset(&options).await.unwrap();
     assert!(site.nodes["cp1"].reaches(Stage::Off, PATIENCE).await);
     site.port("10.40.0.11:6443", false).await;
-    assert!(site.clusters.names().is_empty());
+    site.no_cluster().await;
     assert!(site.clusters.store("c1").is_none());
     site.stop().await;
 }

@@ -108,6 +108,23 @@ impl Site {
         for number in 1..=control_planes {
             self.port(&format!("10.40.0.1{number}:6443"), true).await;
         }
+        self.voters("cp1", usize::from(control_planes)).await;
+    }
+
+    /// Waits until so many members of etcd vote. The last one serves before it does, and until then two others are no
+    /// majority without the third.
+    async fn voters(&self, name: &str, wanted: usize) {
+        let session = self.talos(name).await.connect().await.unwrap();
+        let look = async {
+            loop {
+                let members = session.etcd_member_list(false).await.unwrap();
+                if members.iter().filter(|member| !member.is_learner).count() == wanted {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("never {wanted} voters"));
     }
 
     /// Waits until a port is open, or closed.
@@ -119,6 +136,16 @@ impl Site {
             }
         };
         tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{address} open: {open}"));
+    }
+
+    /// Waits until no cluster is there: the last one is noticed to be gone some time after its port is closed.
+    pub(crate) async fn no_cluster(&self) {
+        let look = async {
+            while !self.clusters.names().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{:?}", self.clusters.names()));
     }
 
     pub(crate) async fn bootstrap(&self, name: &str) {
