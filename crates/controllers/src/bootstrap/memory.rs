@@ -49,8 +49,8 @@ pub(crate) enum TalosSight {
     Maintenance,
     /// With a config of this cluster.
     Ours,
-    /// It has taken its config in this life of ours; `fresh` when it had none before.
-    Applied { fresh: bool },
+    /// It has taken the config of that mark in this life of ours; `fresh` when it had none before.
+    Applied { fresh: bool, mark: String },
 }
 
 /// A task that failed.

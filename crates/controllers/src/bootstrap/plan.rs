@@ -418,7 +418,11 @@ fn talos(observed: &Observed, work: &mut Work) {
                 let what = with_look(observed, work, name, what);
                 work.wait("TalosSilent", what, port_open);
             }
-            // Applied, and the mark is on its way into the Secret.
+            // The mark was written after the Secret was read: the next look sees it.
+            Some(TalosSight::Applied { mark, .. }) if observed.mark(name).as_ref() == Some(mark) => {
+                let what = format!("{name} to be known to have taken its config");
+                work.wait("TalosConfigNotApplied", what, port_open);
+            }
             Some(TalosSight::Applied { .. }) | None => {
                 let what = format!("Talos on {name} to answer at {address}");
                 work.run(observed, Task::Look(name.clone()), "TalosSilent", what, port_open);

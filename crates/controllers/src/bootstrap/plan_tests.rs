@@ -373,8 +373,8 @@ fn configs_are_stored_before_they_are_applied() {
 #[test]
 fn talos_nodes_are_handled_by_what_they_show() {
     let others = |observed| {
-        let observed = seen(observed, "prod-cp-1", TalosSight::Applied { fresh: true });
-        let mut observed = seen(observed, "prod-cp-2", TalosSight::Applied { fresh: true });
+        let applied = || TalosSight::Applied { fresh: true, mark: "of an older config".into() };
+        let mut observed = seen(seen(observed, "prod-cp-1", applied()), "prod-cp-2", applied());
         for name in ["prod-cp-1", "prod-cp-2"] {
             let mark = observed.mark(name).unwrap();
             observed.stored.as_mut().unwrap().applied.insert(name.into(), mark);
@@ -390,6 +390,10 @@ fn talos_nodes_are_handled_by_what_they_show() {
         &running(show(TalosSight::Maintenance), std::slice::from_ref(&apply)),
         &["wait TalosConfigNotApplied"],
     );
+    let taken = |mark: String| show(TalosSight::Applied { fresh: true, mark });
+    let mark = stored(begun()).mark("prod-cp-0").unwrap();
+    check("taken, and its mark not read yet", &taken(mark), &["wait TalosConfigNotApplied"]);
+    check("an older one taken", &taken("older".into()), &["Start(Look(\"prod-cp-0\"))"]);
     check("silent", &show(TalosSight::Silent("x".into())), &["Start(Look(\"prod-cp-0\"))"]);
     check(
         "still silent",

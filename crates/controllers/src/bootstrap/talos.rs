@@ -123,7 +123,7 @@ pub(crate) async fn apply(shared: &Arc<Shared>, observed: &Observed, machine: &s
         }
     }
     write_mark(shared, observed, machine, &mark).await?;
-    see(shared, &key, observed, machine, TalosSight::Applied { fresh });
+    see(shared, &key, observed, machine, TalosSight::Applied { fresh, mark });
     Ok(())
 }
 
@@ -199,7 +199,7 @@ async fn all_control_planes(
         // One that we saw without a config a moment ago, and gave its first, has no etcd data: it may still be rebooting.
         let fresh = !again
             && plane.name != first
-            && observed.talos.get(&plane.name) == Some(&TalosSight::Applied { fresh: true });
+            && matches!(observed.talos.get(&plane.name), Some(TalosSight::Applied { fresh: true, .. }));
         looks.push(async move {
             let address = node.address().to_string();
             let began = (shared.context.clock)();
