@@ -56,18 +56,14 @@ impl Machines for ProxmoxMachines {
 
     async fn find(&self, target: &MachineTarget) -> Result<Option<MachineFacts>, Failure> {
         let object = format!("machine {}", target.name);
-        let vmid = target.provider_id.as_deref().and_then(parse_provider_id).map(|(_, vmid)| vmid);
-        let whom = Whom { name: &target.name, owner: &target.owner, vmid };
-        let vms = self.0.list(&object).await?;
-        let seen = self.0.observe(&whom, vms, &object).await?;
-        let vm = match identify(&target.name, &target.owner, &seen) {
-            Ok(Identity::Ours(vm)) => vm,
-            Ok(Identity::Unclear(vm)) => return Err(unclear(&vm, &object)),
-            Ok(Identity::Nobody) | Err(Failure { class: Class::Conflict, .. }) => return Ok(None),
-            Err(failure) => return Err(failure),
+        let (vm, config) = match self.where_it_was(target, &object).await {
+            Some(found) => found,
+            None => match self.look_for(target, &object).await? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
         };
         let (running, _) = self.0.power(&vm, &object).await?;
-        let config = seen.configs.get(&vm.vmid).cloned().unwrap_or_default();
         let addresses = match config.static_address() {
             Some(address) => vec![address],
             None if running => self.addresses(&vm, &object).await?.unwrap_or_default(),
@@ -130,6 +126,32 @@ impl Machines for ProxmoxMachines {
 }
 
 impl ProxmoxMachines {
+    /// The machine in the place that it had: most are still there, and a list of a large site is long. Whatever stands in
+    /// the way, a node that is down for one, the list tells more.
+    async fn where_it_was(&self, target: &MachineTarget, object: &str) -> Option<(Vm, Config)> {
+        let (node, vmid) = target.provider_id.as_deref().and_then(parse_provider_id)?;
+        let vm = Vm { vmid, node: node.to_owned(), name: Some(target.name.clone()), ..Vm::default() };
+        let config = self.0.config(&vm, object).await.ok()??;
+        config.mark().is_some_and(|mark| mark.is_of(&target.owner)).then_some((vm, config))
+    }
+
+    /// The machine, wherever it is.
+    async fn look_for(&self, target: &MachineTarget, object: &str) -> Result<Option<(Vm, Config)>, Failure> {
+        let vmid = target.provider_id.as_deref().and_then(parse_provider_id).map(|(_, vmid)| vmid);
+        let whom = Whom { name: &target.name, owner: &target.owner, vmid };
+        let vms = self.0.list(object).await?;
+        let seen = self.0.observe(&whom, vms, object).await?;
+        match identify(&target.name, &target.owner, &seen) {
+            Ok(Identity::Ours(vm)) => {
+                let config = seen.configs.get(&vm.vmid).cloned().unwrap_or_default();
+                Ok(Some((vm, config)))
+            }
+            Ok(Identity::Unclear(vm)) => Err(unclear(&vm, object)),
+            Ok(Identity::Nobody) | Err(Failure { class: Class::Conflict, .. }) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// What is there of one machine. The cluster's list lags behind: before it is said that nobody is there, and something is
     /// made, the nodes themselves are asked.
     async fn look(&self, whom: &Whom<'_>, object: &str) -> Result<Observed, Failure> {

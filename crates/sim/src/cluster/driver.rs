@@ -140,6 +140,8 @@ impl Running {
                 change = self.changes.recv() => match change {
                     Some((collection, event)) => {
                         if self.objects.take(&collection, &event) {
+                            // Whoever is about to write more comes first: a plan looks at everything, and one is enough.
+                            tokio::task::yield_now().await;
                             return true;
                         }
                     }
