@@ -7,7 +7,7 @@ use std::process::Command;
 const BINARIES: [(&str, &str); 1] = [("butler-cli", "butleradm")];
 
 pub(crate) fn run() -> Result<()> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let target = target();
     for (package, binary) in BINARIES {
         let built = build(&target, package, binary)?;
         check_static(&built)?;
@@ -22,12 +22,21 @@ fn say(text: &str) {
     println!("{text}");
 }
 
-/// The flag goes to this target only: build scripts and macros run here and must stay dynamic.
-fn build(target: &str, package: &str, binary: &str) -> Result<PathBuf> {
+fn target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// Arguments of cargo that build as for a release. Whatever is to be like the release is built with them, and shares its
+/// dependencies. The flag goes to this target only: build scripts and macros run here and must stay dynamic.
+pub(crate) fn as_released() -> Vec<String> {
+    let target = target();
     let flags = format!("target.{target}.rustflags=[\"-C\",\"target-feature=+crt-static\"]");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--target", target, "-p", package, "--config", &flags])
-        .status()?;
+    ["--release", "--locked", "--target", &target, "--config", &flags].map(str::to_owned).into()
+}
+
+fn build(target: &str, package: &str, binary: &str) -> Result<PathBuf> {
+    let status =
+        Command::new(env!("CARGO")).arg("build").args(as_released()).args(["-p", package]).status()?;
     if !status.success() {
         bail!("the release build of {package} failed");
     }

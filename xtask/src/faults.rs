@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::bootstrap::Deaths;
+use crate::dist;
 use anyhow::{Context, Result, ensure};
 
 const IN_MEMORY: &str = "/dev/shm";
@@ -17,7 +18,7 @@ const IN_MEMORY: &str = "/dev/shm";
 #[derive(Debug, clap::Args)]
 pub(crate) struct FaultsArgs {
     /// Every class of error at every call, instead of one in turn
-    #[arg(long, conflicts_with_all = ["every", "only"])]
+    #[arg(long, conflicts_with = "only")]
     all: bool,
     /// Every N-th call
     #[arg(long, value_name = "N", conflicts_with = "only")]
@@ -51,6 +52,7 @@ impl FaultsArgs {
 fn choice(args: &FaultsArgs) -> String {
     match (&args.only, args.every) {
         (Some(only), _) => only.clone(),
+        (None, Some(every)) if args.all => format!("all every {every}"),
         (None, Some(every)) => format!("every {every}"),
         (None, None) if args.all => "all".to_owned(),
         (None, None) => String::new(),
@@ -61,7 +63,9 @@ pub(crate) fn run(args: &FaultsArgs) -> Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .args(["test", "--release", "-p", "butler-controllers", "--test", "matrix", "--"])
+        .arg("test")
+        .args(dist::as_released())
+        .args(["-p", "butler-controllers", "--test", "matrix", "--"])
         .args(["--ignored", "--exact", "--nocapture", "the_whole_matrix"])
         .env("BUTLER_FAULTS", choice(args))
         .env("BUTLER_FAULTS_THREADS", args.threads.to_string())
@@ -97,6 +101,7 @@ mod tests {
         assert_eq!(choice(&args(false, None, None)), "");
         assert_eq!(choice(&args(true, None, None)), "all");
         assert_eq!(choice(&args(false, Some(17), None)), "every 17");
+        assert_eq!(choice(&args(true, Some(17), None)), "all every 17");
         assert_eq!(choice(&args(false, None, Some("destroy 401"))), "destroy 401");
     }
 }

@@ -99,7 +99,9 @@ pub(super) fn run(args: &BootstrapArgs) -> Result<()> {
 fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--locked", "--package", "butler-controllers", "--bench", "bootstrap"])
+        .arg("build")
+        .args(crate::dist::as_released())
+        .args(["--package", "butler-controllers", "--bench", "bootstrap"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .stderr(Stdio::inherit())

@@ -65,6 +65,7 @@ impl Choice {
             [] => {}
             ["all"] => choice.all = true,
             ["every", every] => choice.every = every.parse().unwrap(),
+            ["all", "every", every] => (choice.all, choice.every) = (true, every.parse().unwrap()),
             [goal, call] => {
                 let goal = if *goal == "destroy" { Goal::Destroy } else { Goal::Bootstrap };
                 choice.only = Some((goal, call.parse().unwrap()));
