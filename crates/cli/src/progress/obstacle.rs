@@ -79,7 +79,8 @@ pub(super) fn wait(conditions: &[Condition]) -> Option<(String, String, Option<T
 pub(crate) fn split_until(message: &str) -> (&str, Option<Timestamp>) {
     let Some((before, time)) = message.rsplit_once(UNTIL) else { return (message, None) };
     match time.trim().parse::<Timestamp>() {
-        Ok(until) => (before, Some(until)),
+        // The controllers part what is waited for from the time with a semicolon.
+        Ok(until) => (before.trim_end_matches(';'), Some(until)),
         Err(_) => (message, None),
     }
 }
@@ -144,6 +145,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_wait_is_told_as_what_is_left() {
+        assert_eq!(split_until("waiting for a; until 2026-01-01T00:30:00Z").0, "waiting for a");
         let (message, until) = split_until("waiting for a until b; c until 2026-01-01T00:30:00Z");
         assert_eq!(message, "waiting for a until b; c");
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
