@@ -250,8 +250,7 @@ fn report(version: &str, machine: &str, rounds: &[Figures]) -> String {
         "\nOurs does more: it names each node and covers every control plane in both lists of names, where the machinery's\n\
          configurations of one role are all the same. The whole program also checks them as Talos would and beyond, and makes\n\
          the administrator's kubeconfig. On disk, ours is durable: every file and both folders are synced, and all appear by one\n\
-         rename; the machinery syncs nothing. Most of what ours takes in memory is the cryptographic library's start: it collects\n\
-         entropy from the CPU's timing, once per process. The time of an RSA key is luck: its spread says more than its median.\n",
+         rename; the machinery syncs nothing. The time of an RSA key is luck: its spread says more than its median.\n",
     );
     text
 }
