@@ -49,8 +49,8 @@ pub(crate) enum TalosSight {
     Maintenance,
     /// With a config of this cluster.
     Ours,
-    /// It has taken the config of that mark in this life of ours; `fresh` when it had none before.
-    Applied { fresh: bool, mark: String },
+    /// It has taken its config in this life of ours; `fresh` when it had none before. `mark` counts the marks that were written.
+    Applied { fresh: bool, mark: u64 },
 }
 
 /// A task that failed.
@@ -102,6 +102,8 @@ pub(crate) struct Memory {
     pub(crate) inputs: String,
     /// By machine: the uid of its MachineRequest, its address, and what was seen there.
     pub(crate) talos: BTreeMap<String, (String, TalosSight)>,
+    /// How many marks of applied configs this life of ours has written.
+    pub(crate) marks: u64,
     /// By machine: which life of it there is now. Work on an earlier one ends.
     pub(crate) identities: BTreeMap<String, String>,
     /// By machine: the fingerprint of the certificate that it showed while it had no config, by which nobody can tell who it is.

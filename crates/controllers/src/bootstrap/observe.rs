@@ -57,6 +57,8 @@ pub(crate) struct Observed {
     pub(crate) rendered: Option<Result<Arc<Rendered>, Failure>>,
     /// What was stored for the nodes.
     pub(crate) stored: Option<Stored>,
+    /// How many marks of this life were written before that Secret was read.
+    pub(crate) marks: u64,
     /// The kubeconfig in its Secret.
     pub(crate) kubeconfig: Option<Text>,
     /// Names of Secrets of ours that are there.
@@ -125,6 +127,8 @@ pub(crate) async fn observe(
     let settings_api: Api<ButlerConfig> = Api::all(client.clone());
     let own = ListParams::default().labels(&format!("{LABEL_CLUSTER_BOOTSTRAP}={}", label_value(name)));
     let (names, everything) = (secret_names(name), ListParams::default());
+    // Before the Secret is read: what is written from here on may not be in it.
+    let marks = shared.bootstraps.change(&Key::of(&object), |memory| memory.marks);
     let (provided, settings, machines, images, secrets, configs, kubeconfig) = futures::join!(
         provider::look(client, &object.spec.provider_ref, &namespace),
         object::get(&settings_api, BUTLER_CONFIG_NAME),
@@ -135,6 +139,7 @@ pub(crate) async fn observe(
         object::get(&secret_api, &names.2),
     );
     let parts = Parts {
+        marks,
         provided: usable(shared, provided?),
         settings: settings?,
         machines: machines.doing(|| "list MachineRequests".to_owned())?.items,
@@ -148,6 +153,7 @@ pub(crate) async fn observe(
 
 /// What was read.
 struct Parts {
+    marks: u64,
     provided: ProviderSight,
     settings: Option<ButlerConfig>,
     machines: Vec<MachineRequest>,
@@ -200,6 +206,7 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
         secrets: None,
         rendered: None,
         stored,
+        marks: parts.marks,
         kubeconfig: parts.kubeconfig.as_ref().and_then(|secret| value(secret, "kubeconfig")),
         own_secrets,
         talos: BTreeMap::new(),

@@ -418,8 +418,9 @@ fn talos(observed: &Observed, work: &mut Work) {
                 let what = with_look(observed, work, name, what);
                 work.wait("TalosSilent", what, port_open);
             }
-            // The mark was written after the Secret was read: the next look sees it.
-            Some(TalosSight::Applied { mark, .. }) if observed.mark(name).as_ref() == Some(mark) => {
+            // The mark may have been written after the Secret was read: the next reading has it. One that has it not has
+            // lost it, and what the node has is looked at.
+            Some(TalosSight::Applied { mark, .. }) if *mark > observed.marks => {
                 let what = format!("{name} to be known to have taken its config");
                 work.wait("TalosConfigNotApplied", what, port_open);
             }

@@ -123,6 +123,10 @@ pub(crate) async fn apply(shared: &Arc<Shared>, observed: &Observed, machine: &s
         }
     }
     write_mark(shared, observed, machine, &mark).await?;
+    let mark = shared.bootstraps.change(&key, |memory| {
+        memory.marks += 1;
+        memory.marks
+    });
     see(shared, &key, observed, machine, TalosSight::Applied { fresh, mark });
     Ok(())
 }

@@ -4,6 +4,8 @@ use crate::site::{NAME, Site, Size, soon};
 use crate::support::{cluster_conditions, has, quick};
 use butler_api::{CONDITION_PROGRESSING, ClusterBootstrap, ClusterBootstrapPhase as Phase};
 use butler_sim::{Matcher, Moment, Pattern};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DeleteParams;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,4 +134,21 @@ async fn a_full_disk() {
         site.comes_up().await;
         site.leaves_nothing().await;
     }
+}
+
+/// The Secret with the configs, and what is noted in it of who has taken them, is lost while they are in use.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configs_are_deleted_while_etcd_is_made() {
+    let mut site = Site::of(Size::One).await;
+    let mut checkpoint = site.data_centre.gate().hold_when(call("Bootstrap"), Moment::Before);
+    site.begin(quick()).await;
+    checkpoint.reached().await.unwrap();
+    site.home
+        .api::<Secret>()
+        .delete(&format!("{NAME}-talos-configs"), &DeleteParams::default())
+        .await
+        .unwrap();
+    checkpoint.go_on();
+    site.comes_up().await;
+    site.leaves_nothing().await;
 }
