@@ -26,6 +26,8 @@ pub(crate) struct Driver {
     pub(crate) settings: Settings,
     /// Ids that were chosen for a machine, by the uid of its request: machines that are made at once take different ones.
     pub(crate) reserved: Mutex<BTreeMap<u32, String>>,
+    /// Where machines were last seen, by the uid of their requests: a hint that saves a list, and is never believed unseen.
+    places: Mutex<BTreeMap<String, (String, u32)>>,
     /// Failed tasks that were reported: the same task must not be reported for ever when its id is kept.
     reported: Mutex<BTreeSet<String>>,
 }
@@ -49,7 +51,28 @@ pub(crate) struct Whom<'a> {
 
 impl Driver {
     pub(crate) fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings, reserved: Mutex::default(), reported: Mutex::default() }
+        Self {
+            client,
+            settings,
+            reserved: Mutex::default(),
+            places: Mutex::default(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// Where a machine is: the next look begins there.
+    pub(crate) fn remember(&self, owner: &Owner, vm: &Vm) {
+        self.places.lock().insert(owner.object_uid.clone(), (vm.node.clone(), vm.vmid));
+    }
+
+    pub(crate) fn place(&self, owner: &Owner) -> Option<(String, u32)> {
+        self.places.lock().get(&owner.object_uid).cloned()
+    }
+
+    /// A machine that is gone has no place, and no id waits for it.
+    pub(crate) fn forget(&self, owner: &Owner) {
+        self.places.lock().remove(&owner.object_uid);
+        self.reserved.lock().retain(|_, uid| *uid != owner.object_uid);
     }
 
     /// Looks at a task. A failed one is an error the first time.

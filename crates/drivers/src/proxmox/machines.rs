@@ -7,7 +7,9 @@ use super::mutation::{Mutation, Verb};
 use super::plan::{Identity, Observed, Plan, identify, own_id, plan, plan_removal};
 use crate::failure::{Class, Failure};
 use crate::http::{escape, recheck_after};
-use crate::seam::{MachineFacts, MachineTarget, MachineWanted, Machines, Operation, OwnedResource, Progress};
+use crate::seam::{
+    MachineFacts, MachineTarget, MachineWanted, Machines, Operation, OwnedResource, Owner, Progress,
+};
 use async_trait::async_trait;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -31,13 +33,21 @@ impl Machines for ProxmoxMachines {
         }
         let kept = operation.and_then(reserved_id);
         let whom = Whom { name: &wanted.name, owner: &wanted.owner, vmid: kept };
-        let mut seen = self.look(&whom, &object).await?;
+        let place = self.0.place(&wanted.owner);
+        let mut seen = match self.at(place, &wanted.name, &wanted.owner, &object).await {
+            Some((vm, config)) => {
+                let configs = [(vm.vmid, config)].into();
+                Observed { vms: vec![vm], configs, ..Observed::default() }
+            }
+            None => self.look(&whom, &object).await?,
+        };
         seen.kept = kept;
         let mut uptime = Duration::ZERO;
         let mut ours = None;
         match identify(&wanted.name, &wanted.owner, &seen)? {
             Identity::Nobody => self.look_for_room(&mut seen, wanted, &object).await?,
             Identity::Ours(vm) => {
+                self.0.remember(&wanted.owner, &vm);
                 (seen.running, uptime) = self.0.power(&vm, &object).await?;
                 ours = Some(vm);
             }
@@ -56,7 +66,9 @@ impl Machines for ProxmoxMachines {
 
     async fn find(&self, target: &MachineTarget) -> Result<Option<MachineFacts>, Failure> {
         let object = format!("machine {}", target.name);
-        let (vm, config) = match self.where_it_was(target, &object).await {
+        let place = target.provider_id.as_deref().and_then(parse_provider_id);
+        let place = place.map(|(node, vmid)| (node.to_owned(), vmid));
+        let (vm, config) = match self.at(place, &target.name, &target.owner, &object).await {
             Some(found) => found,
             None => match self.look_for(target, &object).await? {
                 Some(found) => found,
@@ -96,7 +108,7 @@ impl Machines for ProxmoxMachines {
             let what = "a clone that may be this machine to finish";
             return Ok(Progress::waiting(what, Some(Operation(upid)), SOON));
         }
-        self.0.reserved.lock().retain(|_, uid| *uid != target.owner.object_uid);
+        self.0.forget(&target.owner);
         Ok(Progress::Ready(()))
     }
 
@@ -128,11 +140,17 @@ impl Machines for ProxmoxMachines {
 impl ProxmoxMachines {
     /// The machine in the place that it had: most are still there, and a list of a large site is long. Whatever stands in
     /// the way, a node that is down for one, the list tells more.
-    async fn where_it_was(&self, target: &MachineTarget, object: &str) -> Option<(Vm, Config)> {
-        let (node, vmid) = target.provider_id.as_deref().and_then(parse_provider_id)?;
-        let vm = Vm { vmid, node: node.to_owned(), name: Some(target.name.clone()), ..Vm::default() };
+    async fn at(
+        &self,
+        place: Option<(String, u32)>,
+        name: &str,
+        owner: &Owner,
+        object: &str,
+    ) -> Option<(Vm, Config)> {
+        let (node, vmid) = place?;
+        let vm = Vm { vmid, node, name: Some(name.to_owned()), ..Vm::default() };
         let config = self.0.config(&vm, object).await.ok()??;
-        config.mark().is_some_and(|mark| mark.is_of(&target.owner)).then_some((vm, config))
+        config.mark().is_some_and(|mark| mark.is_of(owner)).then_some((vm, config))
     }
 
     /// The machine, wherever it is.
@@ -216,6 +234,7 @@ impl ProxmoxMachines {
         let vm = Vm { vmid: mutation.vmid, node: mutation.node.clone(), ..Vm::default() };
         match self.0.send(mutation.wire(), &change).await {
             Ok(operation) => {
+                self.0.remember(&wanted.owner, &vm);
                 let recheck =
                     if operation.is_some() { recheck_after(Duration::ZERO) } else { Duration::ZERO };
                 let known = (!makes).then(|| known(Some(&vm), seen)).flatten();
