@@ -111,6 +111,7 @@ fn carry_out<'a>(
         Task::Apply(machine) => talos::apply(shared, observed, machine).boxed(),
         Task::Bootstrap => talos::bootstrap(shared, observed).boxed(),
         Task::Etcd => talos::etcd(shared, observed).boxed(),
+        Task::Vote(machine) => talos::vote(shared, observed, machine).boxed(),
         Task::Clock(machine) => clock::follow(shared, observed, machine).boxed(),
         Task::Reach => target::reach(shared, observed).boxed(),
         Task::ReachEndpoint => target::reach_endpoint(shared, observed).boxed(),

@@ -24,6 +24,8 @@ pub(crate) enum Task {
     Bootstrap,
     /// Waits for etcd.
     Etcd,
+    /// Waits until etcd on a control plane votes.
+    Vote(String),
     /// Looks at the clock of a machine that does not join.
     Clock(String),
     /// Finds a control plane whose Kubernetes API answers.
@@ -117,6 +119,8 @@ pub(crate) struct Memory {
     /// Bootstrap was called, or etcd has data.
     pub(crate) bootstrapped: bool,
     pub(crate) etcd_up: bool,
+    /// By control plane: the life of it whose etcd was seen to vote.
+    pub(crate) voters: BTreeMap<String, String>,
     pub(crate) target: Option<Target>,
     pub(crate) endpoint_answers: bool,
     /// By the endpoint, when the target is reached otherwise.

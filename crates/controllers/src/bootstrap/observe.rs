@@ -73,6 +73,8 @@ pub(crate) struct Observed {
     pub(crate) unverified: BTreeMap<String, String>,
     pub(crate) bootstrapped: bool,
     pub(crate) etcd_up: bool,
+    /// Control planes whose etcd was seen to vote.
+    pub(crate) voters: BTreeSet<String>,
     /// The host by which the new cluster is reached.
     pub(crate) reached: Option<String>,
     pub(crate) endpoint_answers: bool,
@@ -215,6 +217,7 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
         unverified: BTreeMap::new(),
         bootstrapped: false,
         etcd_up: false,
+        voters: BTreeSet::new(),
         reached: None,
         endpoint_answers: false,
         reach_note: String::new(),
@@ -257,6 +260,7 @@ fn recall(memory: &mut Memory, observed: &mut Observed, secrets: Option<&Secret>
     observed.unverified.clone_from(&memory.unverified);
     observed.bootstrapped = memory.bootstrapped;
     observed.etcd_up = memory.etcd_up;
+    observed.voters = memory.voters.keys().cloned().collect();
     observed.reached = memory.target.as_ref().map(|target| target.via.clone());
     observed.endpoint_answers = memory.endpoint_answers;
     observed.reach_note.clone_from(&memory.reach_note);
@@ -301,9 +305,9 @@ fn refresh(memory: &mut Memory, observed: &Observed) {
     }
     memory.identities =
         observed.machines.iter().map(|(name, own)| (name.clone(), identity_of(own))).collect();
-    memory.talos.retain(|name, (identity, _)| {
-        observed.machines.get(name).is_some_and(|own| identity_of(own) == *identity)
-    });
+    let identities = &memory.identities;
+    memory.talos.retain(|name, (identity, _)| identities.get(name) == Some(identity));
+    memory.voters.retain(|name, identity| identities.get(name) == Some(identity));
 }
 
 /// The life of a machine: another one of the same name has another.

@@ -14,7 +14,7 @@ use crate::step::{Awaited, Step, Wait};
 use crate::{Class, Failure};
 use butler_api::{
     CONDITION_DEGRADED, Condition, ConfigDelivery, ImageSync, ImageSyncPhase, MachinePhase, MachineRequest,
-    Severity, Validate, find_condition,
+    MachineRole, Severity, Validate, find_condition,
 };
 use kube::ResourceExt;
 use std::borrow::Cow;
@@ -531,9 +531,21 @@ fn nodes(observed: &Observed, survey: &Survey, work: &mut Work) {
                 );
             }
         }
+        vote(observed, node, work);
         if observed.is_late(&node.name) && !observed.running.contains(&Task::Clock(node.name.clone())) {
             work.act(Action::Start(Task::Clock(node.name.clone())));
         }
+    }
+}
+
+/// A control plane that is lost while another one's etcd still learns takes the majority with it: all have to vote first. One
+/// whose node is ready has its etcd for long, most often.
+fn vote(observed: &Observed, node: &WantedNode, work: &mut Work) {
+    let due = node.role == MachineRole::ControlPlane && observed.node_ready(&node.name);
+    if due && !observed.voters.contains(&node.name) {
+        let what = format!("etcd on {} to vote", node.name);
+        let remedy = "look at the etcd services of all control planes (`butleradm talos health`)";
+        work.run(observed, Task::Vote(node.name.clone()), "EtcdNotVoting", what, remedy);
     }
 }
 

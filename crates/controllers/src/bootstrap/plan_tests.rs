@@ -69,6 +69,7 @@ pub(crate) fn begun() -> Observed {
         unverified: BTreeMap::new(),
         bootstrapped: false,
         etcd_up: false,
+        voters: BTreeSet::new(),
         reached: None,
         endpoint_answers: false,
         reach_note: String::new(),
@@ -189,6 +190,7 @@ pub(crate) fn complete(observed: Observed) -> Observed {
     let survey = observed.survey.as_mut().unwrap();
     survey.nodes = nodes;
     survey.addons.values_mut().for_each(|state| *state = AddonState::Ready);
+    observed.voters = observed.control_planes().map(|node| node.name.clone()).collect();
     observed
 }
 
@@ -486,6 +488,22 @@ fn addons_go_side_by_side_as_soon_as_their_needs_are_met() {
     failed.survey.as_mut().unwrap().addons.insert("crds".into(), AddonState::Absent);
     let failed = trouble(failed, Task::Install("crds".into()), Class::InvalidConfig, 20);
     check("impossible", &failed, &["stop Why"]);
+}
+
+#[test]
+fn every_control_plane_has_to_vote() {
+    let mut learns = complete(begun());
+    learns.voters.remove("prod-cp-2");
+    let vote = Task::Vote("prod-cp-2".into());
+    check("not looked at yet", &learns, &["Start(Vote(\"prod-cp-2\"))"]);
+    assert_eq!(learns.reached(Milestone::Addons), None, "not known");
+    assert_eq!(learns.milestone(), Some(Milestone::Addons), "and never told before");
+    check("it learns", &running(learns.clone(), &[vote.clone()]), &["wait EtcdNotVoting"]);
+    let failed = trouble(learns.clone(), vote, Class::Retryable, 20);
+    check("it does not come up", &failed, &["wait Why"]);
+    assert_eq!(failed.reached(Milestone::Addons), Some(false));
+    learns.survey.as_mut().unwrap().nodes.remove("prod-cp-2");
+    check("no node, no look", &learns, &["wait NodeNotJoined"]);
 }
 
 #[test]

@@ -230,17 +230,27 @@ fn refused(refusal: &Refusal) -> Failure {
 
 /// Waits until etcd on the chosen control plane is healthy.
 pub(crate) async fn etcd(shared: &Arc<Shared>, observed: &Observed) -> Result<(), Failure> {
-    let first = observed.first().unwrap_or_default();
-    let node = node(shared, observed, &first)?;
-    let wait = Wait::new(format!("etcd on {first}"), Instant::now() + SLICE * 6);
+    vote(shared, observed, &observed.first().unwrap_or_default()).await?;
+    shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.etcd_up = true);
+    Ok(())
+}
+
+/// Waits until etcd on a control plane is healthy and votes: a member that still learns is none that may be counted on.
+pub(crate) async fn vote(shared: &Arc<Shared>, observed: &Observed, machine: &str) -> Result<(), Failure> {
+    let node = node(shared, observed, machine)?;
+    let wait = Wait::new(format!("etcd on {machine}"), Instant::now() + SLICE * 6);
     let began = (shared.context.clock)();
-    clock::guarded(shared, &node, &first, async {
+    clock::guarded(shared, &node, machine, async {
         let healthy = wait_until_etcd(&node, &wait).await;
-        record(shared, "wait until etcd is healthy", &first, false, began, waited(&healthy));
-        healthy.map(drop).map_err(|error| wait_failure(&first, "EtcdNotHealthy", &error))
+        record(shared, "wait until etcd is healthy", machine, false, began, waited(&healthy));
+        healthy.map(drop).map_err(|error| wait_failure(machine, "EtcdNotHealthy", &error))
     })
     .await?;
-    shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.etcd_up = true);
+    if let Some(identity) = observed.machines.get(machine).map(identity_of) {
+        shared
+            .bootstraps
+            .change(&Key::of(&observed.object), |memory| memory.voters.insert(machine.to_owned(), identity));
+    }
     Ok(())
 }
 

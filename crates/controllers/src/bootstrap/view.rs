@@ -125,7 +125,7 @@ impl Observed {
             Milestone::Kubernetes if self.troubles.contains_key(&Task::Reach) => Some(false),
             Milestone::Kubernetes => self.etcd_made().then_some(()).map_or(Some(false), |()| None),
             Milestone::Addons if !self.etcd_made() => Some(false),
-            Milestone::Addons => self.survey.as_ref().map(|_| self.complete()),
+            Milestone::Addons => self.survey.as_ref().and_then(|_| self.complete()),
         }
     }
 
@@ -154,11 +154,16 @@ impl Observed {
         self.survey.as_ref()?.addons.get(name)
     }
 
-    /// Whether addons, nodes and endpoint are all as they should be.
-    fn complete(&self) -> bool {
-        self.planned().all(|addon| self.addon(addon.name) == Some(&AddonState::Ready))
+    /// Whether addons, nodes, endpoint and etcd are all as they should be; `None` while all that is missing is a look at etcd.
+    fn complete(&self) -> Option<bool> {
+        let seen = self.planned().all(|addon| self.addon(addon.name) == Some(&AddonState::Ready))
             && self.wanted().iter().all(|node| self.node_ready(&node.name))
-            && self.endpoint_answers
+            && self.endpoint_answers;
+        let mut silent = self.control_planes().filter(|node| !self.voters.contains(&node.name)).peekable();
+        if !seen || silent.peek().is_none() {
+            return Some(seen);
+        }
+        silent.any(|node| self.troubles.contains_key(&Task::Vote(node.name.clone()))).then_some(false)
     }
 
     pub(crate) fn node_ready(&self, name: &str) -> bool {
