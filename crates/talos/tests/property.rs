@@ -98,7 +98,7 @@ prop_compose! {
     fn cluster()(
         contract in prop::sample::select(Contract::ALL.to_vec()),
         name in name(),
-        host in prop_oneof![Just("192.168.9.9".to_owned()), Just("api.example.com".to_owned()), Just("[fd00::9]".to_owned())],
+        host in prop_oneof![Just("192.168.7.252".to_owned()), Just("api.example.com".to_owned()), Just("[fd00::9]".to_owned())],
         port in 1u16..,
         (second, pod_bits) in (0u8..90, 12u8..=24),
         flags in any::<[bool; 6]>(),
