@@ -1,0 +1,321 @@
+//! Signed adverts: a trailer with key number, stamp and HMAC-SHA256, for peers that are all ours.
+//!
+//! The stamp is the sender's wall clock in microseconds, and never goes back while it runs. A receiver takes only stamps
+//! above the last one it took from that sender, and only near its own clock: the first refuses what was heard before, the
+//! second what was heard before a restart made it forget. Machines whose clocks differ by more than the tolerance do not
+//! understand each other; that is told as `Refused::Clock`, to be logged, because it looks like a partition.
+//!
+//! Rotation without a flap: add the new key after the old one everywhere, then move it to the front everywhere, then drop
+//! the old one. All keys are taken at any time, the first one signs.
+
+use super::{SECOND, Time};
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use thiserror::Error;
+
+/// Marks the trailer, and its version.
+const MARK: [u8; 4] = *b"BLB1";
+const TAG: usize = 32;
+/// Mark, key number, stamp, tag.
+const TRAILER: usize = 4 + 4 + 8 + TAG;
+/// How far the clocks of peers may be apart, in microseconds.
+const TOLERANCE: Time = 120 * SECOND;
+/// Shorter keys can be guessed.
+const SHORTEST_KEY: usize = 16;
+
+/// Keys that peers share. The first one signs.
+pub struct Keys(Vec<(u32, hmac::Key)>);
+
+/// What is wrong with a file of keys.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// Not a number and a word.
+    #[error("line {line}: expected `id base64`")]
+    Line {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// Not base64, or less than 16 bytes.
+    #[error("line {line}: the key is not base64 of at least {SHORTEST_KEY} bytes")]
+    Key {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// A number that was there before.
+    #[error("line {line}: key {id} is there twice")]
+    Twice {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The key's number.
+        id: u32,
+    },
+    /// No key at all.
+    #[error("there is no key")]
+    Empty,
+}
+
+/// Signs what is sent.
+#[derive(Debug)]
+pub struct Signer {
+    keys: Keys,
+    last: u64,
+}
+
+/// Checks what is received.
+#[derive(Debug)]
+pub struct Verifier {
+    keys: Keys,
+    /// The last stamp of each sender and stream.
+    last: BTreeMap<(IpAddr, Stream), u64>,
+}
+
+/// The first two bytes of a message: of an advert, kind and virtual router. Every stream has a signer and stamps of its
+/// own, and one must not make another's look old.
+type Stream = [u8; 2];
+
+/// Why a message is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// It has no trailer.
+    #[error("it is not signed")]
+    Unsigned,
+    /// It is signed with a key that we do not have.
+    #[error("key {0} is unknown")]
+    UnknownKey(u32),
+    /// Forged, spoilt, or signed with another key of that number.
+    #[error("the signature is wrong")]
+    Signature,
+    /// Heard before, or overtaken.
+    #[error("it was heard before")]
+    Replay,
+    /// Too far from our clock.
+    #[error("its clock differs from ours by more than {} s", TOLERANCE / SECOND)]
+    Clock,
+}
+
+impl Keys {
+    /// Reads a file of keys: one `id base64` per line; empty lines and those that begin with `#` are skipped.
+    pub fn parse(text: &str) -> Result<Keys, KeyError> {
+        let mut keys: Vec<(u32, hmac::Key)> = Vec::new();
+        for (line, words) in text.lines().enumerate().map(|(index, line)| (index + 1, line.trim())) {
+            if words.is_empty() || words.starts_with('#') {
+                continue;
+            }
+            let (id, key) = words.split_once(char::is_whitespace).ok_or(KeyError::Line { line })?;
+            let id = id.parse().map_err(|_| KeyError::Line { line })?;
+            let key = BASE64_STANDARD.decode(key.trim()).map_err(|_| KeyError::Key { line })?;
+            if key.len() < SHORTEST_KEY {
+                return Err(KeyError::Key { line });
+            }
+            if keys.iter().any(|(known, _)| *known == id) {
+                return Err(KeyError::Twice { line, id });
+            }
+            keys.push((id, hmac::Key::new(hmac::HMAC_SHA256, &key)));
+        }
+        if keys.is_empty() { Err(KeyError::Empty) } else { Ok(Keys(keys)) }
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+impl Signer {
+    /// Signs with the first of these keys.
+    pub fn new(keys: Keys) -> Signer {
+        Signer { keys, last: 0 }
+    }
+
+    /// Goes on with other keys.
+    pub fn set_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
+    /// The message with its trailer. `wall` is the clock of the world, in microseconds.
+    pub fn sign(&mut self, message: &[u8], source: IpAddr, wall: u64) -> Vec<u8> {
+        // A clock that was set back must not make peers take us for an echo.
+        self.last = wall.max(self.last + 1);
+        let mut bytes = Vec::with_capacity(message.len() + TRAILER);
+        bytes.extend_from_slice(message);
+        let Some((id, key)) = self.keys.0.first() else { return bytes };
+        bytes.extend_from_slice(&MARK);
+        bytes.extend_from_slice(&id.to_be_bytes());
+        bytes.extend_from_slice(&self.last.to_be_bytes());
+        let tag = hmac::sign(key, &with_source(&bytes, source));
+        bytes.extend_from_slice(tag.as_ref());
+        bytes
+    }
+}
+
+impl Verifier {
+    /// Takes what was signed with any of these keys.
+    pub fn new(keys: Keys) -> Verifier {
+        Verifier { keys, last: BTreeMap::new() }
+    }
+
+    /// Goes on with other keys, and forgets nothing.
+    pub fn set_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
+    /// The message without its trailer, if it is what this sender signed, and new. `wall` is our clock, in microseconds.
+    pub fn open<'a>(&mut self, bytes: &'a [u8], source: IpAddr, wall: u64) -> Result<&'a [u8], Refused> {
+        let at = bytes.len().checked_sub(TRAILER).ok_or(Refused::Unsigned)?;
+        let (message, trailer) = bytes.split_at(at);
+        if trailer[..4] != MARK {
+            return Err(Refused::Unsigned);
+        }
+        let id = trailer[4..8].iter().fold(0, |id: u32, byte| id << 8 | u32::from(*byte));
+        let stamp = trailer[8..16].iter().fold(0, |stamp: u64, byte| stamp << 8 | u64::from(*byte));
+        let (_, key) = self.keys.0.iter().find(|(known, _)| *known == id).ok_or(Refused::UnknownKey(id))?;
+        let signed = &bytes[..bytes.len() - TAG];
+        hmac::verify(key, &with_source(signed, source), &trailer[16..]).map_err(|_| Refused::Signature)?;
+        if stamp.abs_diff(wall) > TOLERANCE {
+            return Err(Refused::Clock);
+        }
+        let stream = [message.first(), message.get(1)].map(|byte| byte.copied().unwrap_or(0));
+        let last = self.last.entry((source, stream)).or_default();
+        if stamp <= *last {
+            return Err(Refused::Replay);
+        }
+        *last = stamp;
+        Ok(message)
+    }
+}
+
+/// The sender's address is signed as well: one peer's words must not be taken for another's.
+fn with_source(bytes: &[u8], source: IpAddr) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    match source {
+        IpAddr::V4(address) => all.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => all.extend_from_slice(&address.octets()),
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OLD: &str = "1 b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz";
+    const NEW: &str = "2 bmV3IGtleSBvZiBzaXh0ZWVuIGJ5dGVz";
+    const NOW: u64 = 1_700_000_000 * SECOND;
+
+    fn keys(lines: &[&str]) -> Keys {
+        Keys::parse(&lines.join("\n")).unwrap()
+    }
+
+    fn peer() -> IpAddr {
+        "10.0.0.1".parse().unwrap()
+    }
+
+    #[test]
+    fn a_message_comes_through_once() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let bytes = signer.sign(b"advert", peer(), NOW);
+        assert_eq!(verifier.open(&bytes, peer(), NOW), Ok(&b"advert"[..]));
+        assert_eq!(verifier.open(&bytes, peer(), NOW), Err(Refused::Replay));
+    }
+
+    #[test]
+    fn a_message_is_refused_from_another_address_with_another_key_and_unsigned() {
+        let mut signer = Signer::new(keys(&[OLD]));
+        let bytes = signer.sign(b"advert", peer(), NOW);
+        let other = "10.0.0.2".parse().unwrap();
+        assert_eq!(Verifier::new(keys(&[OLD])).open(&bytes, other, NOW), Err(Refused::Signature));
+        assert_eq!(Verifier::new(keys(&[NEW])).open(&bytes, peer(), NOW), Err(Refused::UnknownKey(1)));
+        let same_number = NEW.replacen('2', "1", 1);
+        assert_eq!(Verifier::new(keys(&[&same_number])).open(&bytes, peer(), NOW), Err(Refused::Signature));
+        assert_eq!(Verifier::new(keys(&[OLD])).open(b"advert", peer(), NOW), Err(Refused::Unsigned));
+    }
+
+    #[test]
+    fn after_a_restart_of_the_receiver_an_old_recording_is_refused_by_its_time() {
+        let bytes = Signer::new(keys(&[OLD])).sign(b"advert", peer(), NOW);
+        let mut restarted = Verifier::new(keys(&[OLD]));
+        assert_eq!(restarted.open(&bytes, peer(), NOW + TOLERANCE + 1), Err(Refused::Clock));
+    }
+
+    #[test]
+    fn after_a_restart_of_the_sender_its_messages_are_new() {
+        let mut verifier = Verifier::new(keys(&[OLD]));
+        let first = Signer::new(keys(&[OLD])).sign(b"one", peer(), NOW);
+        let second = Signer::new(keys(&[OLD])).sign(b"two", peer(), NOW + SECOND);
+        assert!(verifier.open(&first, peer(), NOW).is_ok());
+        assert!(verifier.open(&second, peer(), NOW + SECOND).is_ok());
+        assert_eq!(verifier.open(&first, peer(), NOW + SECOND), Err(Refused::Replay));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_while_it_runs_does_no_harm() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        for wall in [NOW, NOW - 30 * SECOND, NOW - 29 * SECOND] {
+            let bytes = signer.sign(b"advert", peer(), wall);
+            assert!(verifier.open(&bytes, peer(), wall).is_ok());
+        }
+    }
+
+    #[test]
+    fn two_virtual_routers_of_a_sender_do_not_make_each_other_look_old() {
+        let mut verifier = Verifier::new(keys(&[OLD]));
+        let (mut one, mut other) = (Signer::new(keys(&[OLD])), Signer::new(keys(&[OLD])));
+        let ahead = other.sign(b"\x31\x02", peer(), NOW + SECOND);
+        assert!(verifier.open(&ahead, peer(), NOW).is_ok());
+        let behind = one.sign(b"\x31\x01", peer(), NOW);
+        assert!(verifier.open(&behind, peer(), NOW).is_ok());
+        assert_eq!(verifier.open(&ahead, peer(), NOW), Err(Refused::Replay));
+        assert_eq!(verifier.open(&behind, peer(), NOW), Err(Refused::Replay));
+    }
+
+    #[test]
+    fn keys_are_rotated_without_a_message_refused() {
+        let steps: [&[&str]; 4] = [&[OLD], &[OLD, NEW], &[NEW, OLD], &[NEW]];
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let mut wall = NOW;
+        // At each step one side is a step ahead of the other, both ways round.
+        for pair in steps.windows(2) {
+            for (sends, takes) in [(0, 1), (1, 0), (1, 1)] {
+                signer.set_keys(keys(pair[sends]));
+                verifier.set_keys(keys(pair[takes]));
+                wall += SECOND;
+                let bytes = signer.sign(b"advert", peer(), wall);
+                assert_eq!(
+                    verifier.open(&bytes, peer(), wall),
+                    Ok(&b"advert"[..]),
+                    "{pair:?} {sends} {takes}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_keys_is_read_with_its_lines() {
+        assert_eq!(format!("{:?}", keys(&["# ours", "", OLD, NEW])), "[1, 2]");
+        assert_eq!(Keys::parse("one two").unwrap_err(), KeyError::Line { line: 1 });
+        assert_eq!(Keys::parse(&format!("{OLD}\n7 c2hvcnQ=")).unwrap_err(), KeyError::Key { line: 2 });
+        assert_eq!(Keys::parse(&format!("{OLD}\n{OLD}")).unwrap_err(), KeyError::Twice { line: 2, id: 1 });
+        assert_eq!(Keys::parse("\n").unwrap_err(), KeyError::Empty);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn any_change_is_refused(message in proptest::collection::vec(any::<u8>(), 0..40), at in any::<usize>(), bit in 0..8) {
+            let mut bytes = Signer::new(keys(&[OLD])).sign(&message, peer(), NOW);
+            let at = at % bytes.len();
+            bytes[at] ^= 1u8 << bit;
+            prop_assert!(Verifier::new(keys(&[OLD])).open(&bytes, peer(), NOW).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            prop_assert!(Verifier::new(keys(&[OLD])).open(&bytes, peer(), NOW).is_err());
+        }
+    }
+}

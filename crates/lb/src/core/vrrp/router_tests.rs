@@ -1,0 +1,249 @@
+//! The election step by step. The schedules that nobody would think of are in the simulation (`tests/simulation`).
+
+use super::*;
+use crate::core::{MILLISECOND, SECOND, Time};
+use std::net::IpAddr;
+
+const INTERVAL: Time = 100 * MILLISECOND;
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+fn settings(last: u8, priority: u8) -> Settings {
+    Settings {
+        version: Version::V3,
+        router_id: 51,
+        priority,
+        interval: INTERVAL,
+        preempt: false,
+        preempt_delay: 0,
+        source: ip(last),
+        addresses: vec![ip(100)],
+        tracks: Vec::new(),
+        announcements: 3,
+    }
+}
+
+fn backup(settings: Settings) -> Router {
+    let mut router = Router::new(settings, 0);
+    assert_eq!(router.on_timer(0), [Output::DelAddress, Output::Become(Role::Backup)]);
+    router
+}
+
+fn master(settings: Settings) -> (Router, Time) {
+    let mut router = backup(settings);
+    let at = router.next_deadline();
+    router.on_timer(at);
+    assert_eq!(router.role(), Role::Master);
+    (router, at)
+}
+
+fn advert(priority: u8) -> Advert {
+    Advert { version: Version::V3, router_id: 51, priority, interval: INTERVAL, addresses: vec![ip(100)] }
+}
+
+#[test]
+fn alone_it_takes_the_addresses_after_three_intervals_and_its_skew() {
+    let mut router = backup(settings(1, 100));
+    let due = 3 * INTERVAL + INTERVAL * 156 / 256;
+    assert_eq!(router.next_deadline(), due);
+    assert_eq!(router.on_timer(due - 1), []);
+    let outputs = router.on_timer(due);
+    let expected =
+        [Output::AddAddress, Output::Announce, Output::SendAdvert(advert(100)), Output::Become(Role::Master)];
+    assert_eq!(outputs, expected);
+}
+
+#[test]
+fn version_2_counts_its_skew_in_seconds() {
+    let router = backup(Settings { version: Version::V2, interval: 2 * SECOND, ..settings(1, 128) });
+    assert_eq!(router.next_deadline(), 6 * SECOND + SECOND / 2);
+}
+
+#[test]
+fn announcements_are_repeated_and_then_refreshed() {
+    let (mut router, at) = master(settings(1, 100));
+    let mut announced = Vec::new();
+    while announced.len() < 4 {
+        let now = router.next_deadline();
+        if router.on_timer(now).contains(&Output::Announce) {
+            announced.push((now - at).div_ceil(MILLISECOND));
+        }
+    }
+    assert_eq!(announced, [50, 200, 60_200, 120_200]);
+}
+
+#[test]
+fn without_preemption_a_weaker_holder_is_respected() {
+    let mut router = backup(settings(1, 200));
+    for tick in 1..50 {
+        router.on_advert(&advert(10), ip(2), tick * INTERVAL);
+        assert_eq!(router.on_timer(tick * INTERVAL), []);
+    }
+    assert_eq!((router.role(), router.holder()), (Role::Backup, Some((ip(2), 10))));
+}
+
+#[test]
+fn preemption_waits_for_its_delay() {
+    let mut router = backup(Settings { preempt: true, preempt_delay: 2 * SECOND, ..settings(1, 200) });
+    let mut now = 0;
+    while router.role() == Role::Backup {
+        now += INTERVAL;
+        router.on_advert(&advert(10), ip(2), now);
+        router.on_timer(now);
+        assert!(now < 3 * SECOND);
+    }
+    assert!(now > 2 * SECOND, "took over after {now}");
+}
+
+#[test]
+fn of_two_holders_the_stronger_stays_and_tells_the_network_again() {
+    let (mut strong, at) = master(settings(1, 150));
+    assert_eq!(
+        strong.on_advert(&advert(100), ip(2), at + 1),
+        [Output::SendAdvert(advert(150)), Output::Announce]
+    );
+    assert_eq!(strong.on_advert(&advert(100), ip(2), at + 2), [], "once per interval");
+
+    let (mut weak, at) = master(settings(2, 100));
+    assert_eq!(weak.on_advert(&advert(150), ip(1), at), [Output::DelAddress, Output::Become(Role::Backup)]);
+}
+
+#[test]
+fn of_two_equals_the_higher_address_stays() {
+    let (mut low, at) = master(settings(1, 100));
+    assert_eq!(low.on_advert(&advert(100), ip(2), at)[0], Output::DelAddress);
+    let (mut high, at) = master(settings(2, 100));
+    assert!(high.on_advert(&advert(100), ip(1), at).contains(&Output::Announce));
+}
+
+#[test]
+fn a_resignation_leaves_only_the_skew_and_only_the_holder_can_resign() {
+    let mut router = backup(settings(1, 156));
+    router.on_advert(&advert(200), ip(2), 0);
+    router.on_advert(&advert(0), ip(3), 10);
+    assert!(router.next_deadline() > 3 * INTERVAL);
+    router.on_advert(&advert(0), ip(2), 10);
+    assert_eq!(router.next_deadline(), 10 + INTERVAL * 100 / 256);
+    router.on_advert(&advert(0), ip(2), 20);
+    assert_eq!(router.next_deadline(), 10 + INTERVAL * 100 / 256, "a repetition puts nothing off");
+}
+
+#[test]
+fn a_clean_stop_keeps_the_addresses_until_the_successor_is_heard() {
+    let (mut router, at) = master(settings(1, 150));
+    assert_eq!(router.stop(at), [Output::SendAdvert(advert(0)), Output::Become(Role::Resigning)]);
+    assert!(router.role().holds());
+    let outputs = router.on_advert(&advert(100), ip(2), at + INTERVAL / 2);
+    assert_eq!(outputs, [Output::DelAddress, Output::Become(Role::Stopped)]);
+}
+
+#[test]
+fn a_clean_stop_without_successor_ends_by_itself() {
+    let (mut router, at) = master(settings(1, 150));
+    router.stop(at);
+    let mut sent = 0;
+    while router.role() == Role::Resigning {
+        let now = router.next_deadline();
+        assert!(now <= at + 5 * INTERVAL);
+        sent += router.on_timer(now).contains(&Output::SendAdvert(advert(0))) as u32;
+    }
+    assert_eq!((router.role(), sent), (Role::Stopped, 3));
+}
+
+#[test]
+fn a_failed_check_moves_the_addresses_although_nobody_preempts() {
+    let (mut holder, at) = master(Settings { tracks: vec![60], ..settings(1, 150) });
+    assert_eq!(holder.priority(), Some(90), "not passed yet");
+    holder.on_track(0, true, at);
+    let mut other = backup(settings(2, 100));
+    other.on_advert(&advert(150), ip(1), at);
+
+    let outputs = holder.on_track(0, false, at);
+    assert_eq!(outputs, [Output::SendAdvert(advert(0)), Output::Become(Role::Resigning)]);
+    other.on_advert(&advert(0), ip(1), at);
+    assert!(other.next_deadline() < holder.next_deadline(), "the stronger is the faster");
+    let taken = other.next_deadline();
+    assert!(other.on_timer(taken).contains(&Output::AddAddress));
+    assert_eq!(holder.on_advert(&advert(100), ip(2), taken)[0], Output::DelAddress);
+    assert_eq!(holder.role(), Role::Backup);
+}
+
+#[test]
+fn a_failed_check_that_does_not_outvote_leaves_the_addresses_where_they_are() {
+    let (mut holder, at) = master(Settings { tracks: vec![20], ..settings(1, 150) });
+    holder.on_track(0, true, at);
+    holder.on_track(0, false, at);
+    let again = holder.next_deadline();
+    let outputs = holder.on_timer(again);
+    assert!(outputs.contains(&Output::Become(Role::Master)) && !outputs.contains(&Output::DelAddress));
+}
+
+#[test]
+fn unfit_it_takes_no_part_until_the_check_passes() {
+    let mut router = Router::new(Settings { tracks: vec![0], ..settings(1, 150) }, 0);
+    assert_eq!(router.on_timer(0), [Output::DelAddress, Output::Become(Role::Fault)]);
+    assert_eq!(router.next_deadline(), Time::MAX);
+    assert_eq!(router.on_track(0, true, SECOND), [Output::Become(Role::Backup)]);
+    router.on_timer(router.next_deadline());
+    assert_eq!(router.role(), Role::Master);
+    router.on_track(0, false, 2 * SECOND);
+    router.on_advert(&advert(50), ip(2), 2 * SECOND + 1);
+    assert_eq!(router.role(), Role::Fault);
+}
+
+#[test]
+fn a_holder_that_slept_steps_down_before_it_speaks() {
+    let (mut router, at) = master(settings(1, 150));
+    let outputs = router.on_timer(at + 10 * INTERVAL);
+    assert_eq!(outputs, [Output::DelAddress, Output::Become(Role::Backup)]);
+}
+
+#[test]
+fn a_backup_that_slept_looks_once_more_and_only_once() {
+    let mut router = backup(settings(1, 150));
+    router.on_advert(&advert(200), ip(2), 0);
+    assert_eq!(router.on_timer(20 * INTERVAL), []);
+    let due = router.next_deadline();
+    assert!(due < 22 * INTERVAL);
+    assert!(router.on_timer(due + 20 * INTERVAL).contains(&Output::Become(Role::Master)));
+}
+
+#[test]
+fn when_the_holder_is_known_to_be_gone_nobody_waits_for_adverts() {
+    let mut router = backup(settings(1, 100));
+    router.on_advert(&advert(200), ip(2), 0);
+    router.on_peer_down(ip(3), 1000);
+    assert!(router.next_deadline() > 3 * INTERVAL, "that was not the holder");
+    router.on_peer_down(ip(2), 1000);
+    assert!(router.next_deadline() <= 1000 + 4 * MILLISECOND);
+}
+
+#[test]
+fn adverts_that_are_not_for_us_say_why() {
+    let mut router = backup(settings(1, 100));
+    let other = Advert { router_id: 9, ..advert(100) };
+    assert_eq!(router.on_advert(&other, ip(2), 0), [Output::Ignored(Ignored::RouterId)]);
+    assert_eq!(router.on_advert(&advert(100), ip(1), 0), [Output::Ignored(Ignored::Own)]);
+    let v2 = Advert { version: Version::V2, ..advert(100) };
+    assert_eq!(router.on_advert(&v2, ip(2), 0), [Output::Ignored(Ignored::Version)]);
+    let mut router = backup(Settings { version: Version::V2, interval: SECOND, ..settings(1, 100) });
+    assert_eq!(router.on_advert(&v2, ip(2), 0), [Output::Ignored(Ignored::Interval)]);
+}
+
+#[test]
+fn a_backup_waits_as_long_as_the_holder_says() {
+    let mut router = backup(settings(1, 128));
+    router.on_advert(&Advert { interval: SECOND, ..advert(200) }, ip(2), 0);
+    assert_eq!(router.next_deadline(), 3 * SECOND + SECOND / 2);
+}
+
+#[test]
+fn new_settings_change_no_role() {
+    let (mut router, at) = master(settings(1, 150));
+    assert_eq!(router.reconfigure(Settings { priority: 90, tracks: vec![0], ..settings(1, 90) }, at), []);
+    assert_eq!((router.role(), router.priority()), (Role::Master, Some(90)));
+    let moved = Settings { addresses: vec![ip(101)], ..settings(1, 90) };
+    assert_eq!(router.reconfigure(moved, at), [Output::AddAddress, Output::Announce]);
+}

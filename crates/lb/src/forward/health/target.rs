@@ -1,0 +1,182 @@
+//! What a listener's checks need: worked out once from its configuration, with certificates read from their files.
+
+use std::{fmt::Write as _, fs, path::Path, sync::Arc, time::Duration};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+
+use crate::config::{CheckKind, HealthCheck};
+
+const DEFAULT_PATH: &str = "/readyz";
+
+#[derive(Debug)]
+pub(in crate::forward) struct Target {
+    pub(super) kind: CheckKind,
+    pub(super) port: Option<u16>,
+    pub(super) timeout: Duration,
+    pub(super) server_name: Option<ServerName<'static>>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    path: String,
+    statuses: Vec<u16>,
+    token_file: Option<String>,
+}
+
+/// Why checks cannot be made as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// A file with certificates or a key.
+    #[error("read {file}")]
+    File {
+        /// Which file.
+        file: String,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A file without anything in it that is of use.
+    #[error("{0} holds no certificate")]
+    Empty(String),
+    /// A name that is none.
+    #[error("{0} is not a name that a certificate can have")]
+    Name(String),
+    /// A certificate without a key, or a key without one.
+    #[error("a client certificate needs both certFile and keyFile")]
+    Half,
+    /// What the TLS library says.
+    #[error("set up TLS")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Takes every certificate: without an authority to ask, a check is about life, not about identity.
+#[derive(Debug)]
+struct Unchecked(Arc<CryptoProvider>);
+
+// === impl Target ===
+
+impl Target {
+    pub(in crate::forward) fn new(check: &HealthCheck) -> Result<Self, TargetError> {
+        let times = check.times();
+        let server_name = check
+            .server_name
+            .as_ref()
+            .map(|name| ServerName::try_from(name.clone()).map_err(|_| TargetError::Name(name.clone())));
+        let tls = if times.kind == CheckKind::Tcp { None } else { Some(Arc::new(client(check)?)) };
+        Ok(Self {
+            kind: times.kind,
+            port: check.port,
+            timeout: Duration::from_millis(times.timeout_ms),
+            server_name: server_name.transpose()?,
+            tls,
+            path: check.path.clone().unwrap_or_else(|| DEFAULT_PATH.to_owned()),
+            statuses: check.statuses.clone(),
+            token_file: check.token_file.clone(),
+        })
+    }
+
+    pub(super) fn is_good(&self, status: u16) -> bool {
+        if self.statuses.is_empty() { (200..300).contains(&status) } else { self.statuses.contains(&status) }
+    }
+
+    /// The whole question. The token is read each time, since tokens are renewed.
+    pub(super) fn request(&self) -> String {
+        let host = self.server_name.as_ref().map_or_else(|| "kubernetes".into(), ServerName::to_str);
+        let mut request = format!(
+            "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: butler-lb/{}\r\nConnection: close\r\n",
+            self.path,
+            env!("CARGO_PKG_VERSION"),
+        );
+        if let Some(file) = &self.token_file {
+            match fs::read_to_string(file) {
+                Ok(token) => {
+                    let _ = write!(request, "Authorization: Bearer {}\r\n", token.trim());
+                }
+                // Without it the answer will say what is wrong; the file is named here.
+                Err(error) => tracing::warn!(file, %error, "the token of a health check cannot be read"),
+            }
+        }
+        request.push_str("\r\n");
+        request
+    }
+}
+
+fn client(check: &HealthCheck) -> Result<ClientConfig, TargetError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match &check.ca_file {
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(file)? {
+                roots.add(certificate)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
+    };
+    match (&check.cert_file, &check.key_file) {
+        (Some(cert), Some(key)) => {
+            let secret = PrivateKeyDer::from_pem_file(Path::new(key))
+                .map_err(|source| TargetError::File { file: key.clone(), source })?;
+            Ok(builder.with_client_auth_cert(certificates(cert)?, secret)?)
+        }
+        (None, None) => Ok(builder.with_no_client_auth()),
+        _ => Err(TargetError::Half),
+    }
+}
+
+fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, TargetError> {
+    let unreadable = |source| TargetError::File { file: file.to_owned(), source };
+    let found = CertificateDer::pem_file_iter(Path::new(file)).map_err(unreadable)?;
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    if found.is_empty() { Err(TargetError::Empty(file.to_owned())) } else { Ok(found) }
+}
+
+// === impl Unchecked ===
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,363 @@
+//! One thread of the data plane: a loop around epoll with listeners, connections and deadlines of its own. Nothing in it
+//! waits but epoll, and nothing is allocated for an event.
+
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    event::epoll::{self, Event, EventData, EventFlags},
+    io::Errno,
+    time::Timespec,
+};
+
+use super::{
+    access::{Ending, Log},
+    clock::Clock,
+    counters::Counters,
+    inbox::{Command, Inbox},
+    link::{BACKEND, CLIENT, Link, Phase},
+    mover::{Broken, Flow, Mover, Tuning, key_of},
+    settings::Settings,
+    shared::Shared,
+    slab::{Key, Slab},
+    sockets,
+};
+use crate::core::Time;
+
+/// Events that are taken from epoll at once.
+const EVENTS: usize = 256;
+/// Tokens of what is no connection are below 2^33: the inbox, and sockets of listeners (`listener << 12 | place`).
+const INBOX: u64 = (1 << 33) - 1;
+const PLACE_BITS: u32 = 12;
+const PLACES: u64 = 1 << PLACE_BITS;
+/// How long accepting rests when there are no descriptors left.
+const REST: Time = 100_000;
+
+pub(super) struct Worker {
+    pub(super) number: usize,
+    pub(super) clock: Clock,
+    pub(super) now: Time,
+    pub(super) mover: Mover,
+    pub(super) links: Slab<Link>,
+    pub(super) wheel: super::wheel::Wheel,
+    /// By the listener's id. One that is gone stays while it has connections.
+    pub(super) listeners: Vec<Option<Local>>,
+    pub(super) log: Option<Log>,
+    /// Connections below this age are not shed gently.
+    pub(super) young: Time,
+    inbox: Arc<Inbox>,
+    /// How many connections there are, for others to see.
+    open: Arc<AtomicU64>,
+    /// Links that have more to move, once the others had their turn.
+    again: Vec<(Key, usize)>,
+    /// Accepting rests until then.
+    resting: Option<Time>,
+    over: bool,
+}
+
+/// A listener, as one thread has it.
+pub(super) struct Local {
+    pub(super) shared: Arc<Shared>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) sockets: Vec<Option<(SocketAddr, OwnedFd)>>,
+}
+
+/// What a thread is started with.
+pub(super) struct Start {
+    pub(super) number: usize,
+    pub(super) clock: Clock,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) open: Arc<AtomicU64>,
+    pub(super) tuning: Tuning,
+    pub(super) log: Option<Log>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    pub(super) fn new(start: Start) -> Result<Self, Errno> {
+        let mover = Mover::new(start.tuning)?;
+        epoll::add(&mover.epoll, start.inbox.bell(), EventData::new_u64(INBOX), EventFlags::IN)?;
+        let now = start.clock.now();
+        Ok(Self {
+            number: start.number,
+            clock: start.clock,
+            now,
+            mover,
+            links: Slab::new(),
+            wheel: super::wheel::Wheel::new(now),
+            listeners: Vec::new(),
+            log: start.log,
+            young: u64::try_from(start.tuning.young.as_micros()).unwrap_or(Time::MAX),
+            inbox: start.inbox,
+            open: start.open,
+            again: Vec::new(),
+            resting: None,
+            over: false,
+        })
+    }
+
+    /// Runs until it is told to end.
+    pub(super) fn run(mut self) -> Result<(), Errno> {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let mut due = Vec::new();
+        while !self.over {
+            let timeout = self.timeout();
+            events.clear();
+            match epoll::wait(
+                &self.mover.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            self.now = self.clock.now();
+            for event in &events {
+                let (token, flags) = (event.data.u64(), event.flags);
+                match key_of(token) {
+                    Some((key, side)) => self.on_socket(key, side, flags),
+                    None if token == INBOX => self.on_inbox(),
+                    None => self.on_arrivals((token >> PLACE_BITS) as usize, (token % PLACES) as usize),
+                }
+            }
+            self.go_on();
+            self.wheel.come_up(self.now, &mut due);
+            for index in due.drain(..) {
+                self.on_deadline(index);
+            }
+            self.open.store(self.links.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.again.is_empty() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let next = [self.wheel.next(), self.resting].into_iter().flatten().min()?;
+        Timespec::try_from(Duration::from_micros(next.saturating_sub(self.now))).ok()
+    }
+
+    fn on_socket(&mut self, key: Key, side: usize, flags: EventFlags) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let last = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        // Told only once, and also to those who cannot act on it yet.
+        link.ends[side].hung |= last;
+        match link.phase {
+            Phase::Open => {}
+            Phase::Connecting if side == BACKEND => return self.on_connect(key, flags),
+            Phase::Header if side == CLIENT => return self.on_header(key),
+            // Whatever the client says is read when there is somebody to tell it to.
+            Phase::Connecting | Phase::Header | Phase::Waiting => return,
+        }
+        let end = &mut link.ends[side];
+        end.readable |= last || flags.contains(EventFlags::IN);
+        let room = end.blocked && flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
+        end.blocked &= !room;
+        if room && !self.pump(key, 1 - side) {
+            return;
+        }
+        self.pump(key, side);
+    }
+
+    /// Moves bytes from one end to the other, and deals with what comes of it. `false`: the link is gone.
+    pub(super) fn pump(&mut self, key: Key, from: usize) -> bool {
+        let Some(link) = self.links.get_mut(key) else { return false };
+        let before = link.moved[from];
+        let flow = self.mover.pump(link, key, from);
+        let moved = link.moved[from] - before;
+        let over = link.is_over();
+        if moved > 0 {
+            link.active = self.now;
+            if let Some(Some(local)) = self.listeners.get(link.listener as usize) {
+                let counters = &local.counters;
+                if from == CLIENT { &counters.from_clients } else { &counters.from_backends }.add(moved);
+            }
+        }
+        match flow {
+            Ok(_) if over => {
+                self.close(key, Ending::Done);
+                false
+            }
+            Ok(Flow::Rest) => true,
+            Ok(Flow::More) => {
+                self.again.push((key, from));
+                true
+            }
+            Err(broken) => self.on_break(key, broken),
+        }
+    }
+
+    /// An end has failed. What it had said before still reaches the other one, which then learns that it was cut.
+    pub(super) fn on_break(&mut self, key: Key, broken: Broken) -> bool {
+        let Some(link) = self.links.get_mut(key) else { return false };
+        if broken.end == BACKEND && link.is_untouched() {
+            self.on_refusal(key, broken.errno);
+            return self.links.get_mut(key).is_some();
+        }
+        if broken.by_writing {
+            link.ends[broken.end].readable = true;
+            let before = link.moved[broken.end];
+            // The rest is worth one attempt; that it fails too changes nothing.
+            let _ = self.mover.pump(link, key, broken.end);
+            if link.moved[broken.end] > before {
+                link.active = self.now;
+            }
+        }
+        self.close(key, if broken.end == CLIENT { Ending::ClientCut } else { Ending::BackendCut });
+        false
+    }
+
+    fn go_on(&mut self) {
+        // Only what was there before: a link that has still more comes again after epoll was asked.
+        for _ in 0..self.again.len() {
+            let (key, from) = self.again.swap_remove(0);
+            self.pump(key, from);
+        }
+        if self.resting.is_some_and(|until| until <= self.now) {
+            self.resting = None;
+            self.watch_listeners();
+        }
+    }
+
+    fn on_deadline(&mut self, index: u32) {
+        let Some(key) = self.links.key_at(index) else { return };
+        let Some(link) = self.links.get_mut(key) else { return };
+        let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
+        let settings = &local.settings;
+        let deadline = match link.phase {
+            Phase::Header | Phase::Connecting => link.since.saturating_add(settings.connect),
+            Phase::Waiting => link.since.saturating_add(settings.queue),
+            Phase::Open => link.active.saturating_add(settings.idle),
+        };
+        if deadline > self.now {
+            if link.phase == Phase::Open && !link.kept_alive {
+                // Most connections are over by now, and were spared the calls.
+                link.kept_alive = true;
+                let kept =
+                    link.ends[BACKEND].fd().map(|socket| sockets::keep_alive(socket, settings.liveness));
+                if let Some(Err(errno)) = kept {
+                    tracing::warn!(%errno, "a connection cannot be kept alive");
+                }
+            }
+            return self.wheel.set(index, deadline);
+        }
+        match link.phase {
+            Phase::Header => self.close(key, Ending::BadHeader),
+            Phase::Waiting => self.close(key, Ending::NoRoom),
+            Phase::Open => self.close(key, Ending::Idle),
+            Phase::Connecting => self.on_refusal(key, Errno::TIMEDOUT),
+        }
+    }
+
+    // --- listeners ---
+
+    fn on_arrivals(&mut self, listener: usize, place: usize) {
+        if let Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) = self.accept(listener, place)
+        {
+            // Epoll would tell of the same client again and again.
+            tracing::warn!(thread = self.number, "no descriptors or memory left: accepting rests for 100 ms");
+            self.resting = Some(self.now + REST);
+            for (_, socket) in
+                self.listeners.iter().flatten().flat_map(|local| local.sockets.iter().flatten())
+            {
+                let _ = epoll::delete(&self.mover.epoll, socket);
+            }
+        }
+    }
+
+    fn watch_listeners(&mut self) {
+        for (id, local) in self.listeners.iter().enumerate() {
+            for (place, entry) in local.iter().flat_map(|local| local.sockets.iter().enumerate()) {
+                if let Some((address, socket)) = entry {
+                    let data = EventData::new_u64((id as u64) << PLACE_BITS | place as u64);
+                    match epoll::add(&self.mover.epoll, socket, data, EventFlags::IN) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(errno) => {
+                            tracing::error!(%address, %errno, "a listening socket cannot be watched")
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    // --- commands ---
+
+    fn on_inbox(&mut self) {
+        for command in self.inbox.take() {
+            match command {
+                Command::Serve { shared, settings, keep, sockets, done } => {
+                    self.serve(shared, settings, &keep, sockets);
+                    // Nobody may be waiting any more.
+                    let _ = done.send(());
+                }
+                Command::Room { listener, key } => self.on_room(listener, key),
+                Command::Leave { addresses } => self.leave(&addresses),
+                Command::Close { listener, backend, count, gently } => {
+                    self.shed(listener, backend, &count, gently)
+                }
+                Command::End => {
+                    self.close_all();
+                    self.over = true;
+                }
+            }
+        }
+    }
+
+    fn serve(
+        &mut self,
+        shared: Arc<Shared>,
+        settings: Arc<Settings>,
+        keep: &[SocketAddr],
+        new: Vec<(SocketAddr, OwnedFd)>,
+    ) {
+        let id = shared.id as usize;
+        if self.listeners.len() <= id {
+            self.listeners.resize_with(id + 1, || None);
+        }
+        let counters = shared.counters(self.number);
+        let local = self.listeners[id].get_or_insert_with(|| Local {
+            shared,
+            settings: Arc::clone(&settings),
+            counters,
+            sockets: Vec::new(),
+        });
+        for (_, socket) in local.sockets.iter().flatten() {
+            // What is accepted from now on is as configured now; a socket that takes no options is none that we keep.
+            let _ = sockets::keep_alive(socket, settings.liveness);
+        }
+        local.settings = settings;
+        let leaving: Vec<usize> = (0..local.sockets.len())
+            .filter(|place| {
+                local.sockets[*place].as_ref().is_some_and(|(address, _)| !keep.contains(address))
+            })
+            .collect();
+        for (address, socket) in new {
+            let place = local.sockets.iter().position(Option::is_none).unwrap_or(local.sockets.len());
+            if place == local.sockets.len() {
+                local.sockets.push(None);
+            }
+            local.sockets[place] = Some((address, socket));
+        }
+        for place in leaving {
+            // Who has connected already is still served.
+            let _ = self.accept(id, place);
+            if let Some(Some(local)) = self.listeners.get_mut(id) {
+                local.sockets[place] = None;
+            }
+        }
+        if self.resting.is_none() {
+            self.watch_listeners();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The same file as configurations of HAProxy and Keepalived, for sites that must keep those.
+//!
+//! What the two can't do is not left out in silence: each text begins with a list of what is missing in it.
+
+mod haproxy;
+mod keepalived;
+
+pub use haproxy::haproxy;
+pub use keepalived::keepalived;
+
+use crate::config::{CheckKind, Listener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A port of HAProxy, on loopback, that tells whether a listener has a healthy backend; Keepalived asks it.
+pub const MONITOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9445);
+
+/// Why a file can't be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// There is nothing to make it from.
+    #[error("{0}")]
+    Nothing(&'static str),
+    /// It would not do what the configuration says, in a way that matters.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+/// The head of a generated file.
+fn head(program: &str, missing: &[String]) -> String {
+    let mut text =
+        format!("# Made by `butler-lb render {program}`: edit the file of butler-lb and make it again.\n");
+    if !missing.is_empty() {
+        text.push_str("#\n# What butler-lb does and this does not:\n");
+        for line in missing {
+            text.push_str(&format!("# - {line}\n"));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Where a listener can be reached from its own machine.
+fn local(listener: &Listener) -> Option<SocketAddr> {
+    let bind = listener.bind.first()?;
+    let ip = match bind.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    Some(SocketAddr::new(ip, bind.port()))
+}
+
+/// Whether Keepalived can ask a backend through the listener; otherwise it asks HAProxy about it. Keys and tokens are left to
+/// HAProxy.
+fn is_asked_through(listener: &Listener) -> bool {
+    let health = &listener.health;
+    let keys = health.token_file.is_some() || health.cert_file.is_some();
+    let plain = !keys && health.port.is_none() && !listener.accept_proxy;
+    health.times().kind == CheckKind::Https
+        && plain
+        && listener.allow.is_empty()
+        && health.statuses.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! A connection from every standby to the holder, on which nothing is said but hello and goodbye. When the holder's process
+//! dies (killed, out of memory, crashed), its kernel ends the connection at once, and the standby need not wait for adverts to
+//! be missed.
+//!
+//! Only an end without goodbye, told by the kernel of a holder that said hello, counts: a silent machine is the business of
+//! adverts and BFD, a reload says goodbye, and a holder that is not one of ours says nothing of the kind.
+
+use super::netlink::Interface;
+use super::sys;
+use super::wire;
+use crate::core::Time;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::net::{IpAddr, SocketAddr};
+
+/// TCP port of the holder's end.
+const PORT: u16 = 8112;
+/// Standbys that are let in, at most.
+const MOST: usize = 64;
+const HELLO: u8 = b'H';
+const GOODBYE: u8 = b'G';
+/// Before a holder that refused is asked again: it may not be one of ours.
+const RETRY_AFTER: Time = 5_000_000;
+/// A connection that says nothing for so long is checked, so that one to a machine that is long gone does not stay.
+const CHECK_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// This machine's way to a network, and who is believed there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub(super) interface: &'a Interface,
+    pub(super) source: IpAddr,
+    /// Empty: whoever is on the link.
+    pub(super) peers: &'a [IpAddr],
+    /// Who holds the addresses, where this machine stands by.
+    pub(super) holder: Option<IpAddr>,
+}
+
+/// All lifelines of this machine.
+#[derive(Debug, Default)]
+pub(super) struct Lifelines {
+    ends: Vec<End>,
+    lines: Vec<Line>,
+}
+
+/// The holder's end on one interface, for one family.
+#[derive(Debug)]
+struct End {
+    interface: u32,
+    source: IpAddr,
+    peers: Vec<IpAddr>,
+    listener: OwnedFd,
+    standbys: Vec<OwnedFd>,
+}
+
+/// A standby's connection.
+#[derive(Debug)]
+struct Line {
+    interface: Interface,
+    source: IpAddr,
+    holder: IpAddr,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Until the holder has said hello.
+    Connecting(OwnedFd),
+    Connected(OwnedFd),
+    /// Until then.
+    Refused(Time),
+}
+
+// === impl Lifelines ===
+
+impl Lifelines {
+    /// Keeps an end on each of these ways, and a line to each holder.
+    pub(super) fn keep<'a>(&mut self, ways: impl Iterator<Item = Way<'a>>, now: Time) {
+        let ways: Vec<Way<'a>> = ways.collect();
+        self.ends.retain(|end| ways.iter().any(|way| end.is_on(way)));
+        self.lines.retain(|line| ways.iter().any(|way| line.is_to_holder_of(way)));
+        for way in &ways {
+            if !self.ends.iter().any(|end| end.is_on(way)) {
+                match End::open(way) {
+                    Ok(end) => self.ends.push(end),
+                    Err(errno) => tracing::debug!(%errno, "standbys can't be let in on TCP port {PORT}"),
+                }
+            }
+            let Some(holder) = way.holder else { continue };
+            if !self.lines.iter().any(|line| line.is_to_holder_of(way)) {
+                let (interface, source) = (way.interface.clone(), way.source);
+                let state = begin(&interface, source, holder).map_or(refused(now), State::Connecting);
+                self.lines.push(Line { interface, source, holder, state });
+            }
+        }
+    }
+
+    /// Whether there is a connection to the holder.
+    pub(super) fn is_up(&self, way: &Way<'_>) -> bool {
+        let mut lines = self.lines.iter().filter(|line| line.is_to_holder_of(way));
+        lines.any(|line| matches!(line.state, State::Connected(_)))
+    }
+
+    pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let ends = self.ends.iter().flat_map(|end| end.standbys.iter().chain([&end.listener]));
+        let lines = self.lines.iter().filter_map(|line| match &line.state {
+            State::Connecting(socket) | State::Connected(socket) => Some(PollFd::new(socket, PollFlags::IN)),
+            State::Refused(_) => None,
+        });
+        ends.map(|socket| PollFd::new(socket, PollFlags::IN)).chain(lines)
+    }
+
+    pub(super) fn next_deadline(&self) -> Time {
+        let refused = self.lines.iter().filter_map(|line| match line.state {
+            State::Refused(until) => Some(until),
+            _ => None,
+        });
+        refused.min().unwrap_or(Time::MAX)
+    }
+
+    /// Takes what has happened. Returns the holders whose process has ended, with their interfaces.
+    pub(super) fn work(&mut self, readable: bool, now: Time) -> Vec<(String, IpAddr)> {
+        if readable {
+            self.ends.iter_mut().for_each(End::work);
+        }
+        let mut ended = Vec::new();
+        for line in &mut self.lines {
+            if line.work(readable, now) {
+                ended.push((line.interface.name.clone(), line.holder));
+            }
+        }
+        ended
+    }
+}
+
+// === impl End ===
+
+impl End {
+    fn open(way: &Way<'_>) -> rustix::io::Result<Self> {
+        let listener = open_tcp(way.interface, way.source)?;
+        sockopt::set_socket_reuseaddr(&listener, true)?;
+        sys::only_from_this_link(&listener, way.source)?;
+        rustix::net::bind(&listener, &sys::on_link(way.source, PORT, way.interface.index))?;
+        rustix::net::listen(&listener, MOST as i32)?;
+        let (interface, source, peers) = (way.interface.index, way.source, way.peers.to_vec());
+        Ok(Self { interface, source, peers, listener, standbys: Vec::new() })
+    }
+
+    fn is_on(&self, way: &Way<'_>) -> bool {
+        self.interface == way.interface.index && self.source == way.source && self.peers == way.peers
+    }
+
+    fn work(&mut self) {
+        // Nobody has anything to say here: whoever speaks or goes is let go.
+        self.standbys.retain(|standby| heard(standby) == Heard::Nothing);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok((standby, from)) = rustix::net::acceptfrom_with(&self.listener, flags) {
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+            let known = from.is_some_and(|from| self.peers.is_empty() || self.peers.contains(&from.ip()));
+            let room = known && self.standbys.len() < MOST;
+            if room && sockopt::set_socket_keepalive(&standby, true).is_ok() && say(&standby, HELLO).is_ok() {
+                self.standbys.push(standby);
+            }
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Not when the process is killed: that is the point.
+        for standby in &self.standbys {
+            let _ = say(standby, GOODBYE);
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    fn is_to_holder_of(&self, way: &Way<'_>) -> bool {
+        way.holder == Some(self.holder)
+            && self.interface.index == way.interface.index
+            && self.source == way.source
+    }
+
+    /// `true`: the holder's kernel says that its process has ended.
+    fn work(&mut self, readable: bool, now: Time) -> bool {
+        let connected = matches!(self.state, State::Connected(_));
+        match &self.state {
+            State::Refused(until) if now >= *until => {
+                let begun = begin(&self.interface, self.source, self.holder);
+                self.state = begun.map_or(refused(now), State::Connecting);
+            }
+            State::Connecting(socket) | State::Connected(socket) if readable => match heard(socket) {
+                Heard::Nothing => {}
+                Heard::Hello => self.connected(),
+                Heard::End => {
+                    self.state = refused(now);
+                    return connected;
+                }
+                Heard::Other => self.state = refused(now),
+            },
+            _ => {}
+        }
+        false
+    }
+
+    fn connected(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Refused(0));
+        self.state = match state {
+            State::Connecting(socket) => State::Connected(socket),
+            state => state,
+        };
+    }
+}
+
+/// What a connection has brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    Hello,
+    /// The other side's kernel has ended it.
+    End,
+    /// A goodbye, words of a stranger, a refusal, or a failure on the way.
+    Other,
+}
+
+fn heard(socket: &OwnedFd) -> Heard {
+    let mut words = [0; 16];
+    match rustix::net::recv(socket, &mut words[..], RecvFlags::DONTWAIT) {
+        Ok((0, _)) | Err(Errno::CONNRESET) => Heard::End,
+        Ok((1, _)) if words[0] == HELLO => Heard::Hello,
+        Err(Errno::AGAIN) => Heard::Nothing,
+        Ok(_) | Err(_) => Heard::Other,
+    }
+}
+
+fn say(socket: &OwnedFd, word: u8) -> rustix::io::Result<usize> {
+    rustix::net::send(socket, &[word], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+}
+
+fn refused(now: Time) -> State {
+    State::Refused(now + RETRY_AFTER)
+}
+
+fn begin(interface: &Interface, source: IpAddr, holder: IpAddr) -> Option<OwnedFd> {
+    let connect = || -> rustix::io::Result<OwnedFd> {
+        let socket = open_tcp(interface, source)?;
+        rustix::net::bind(&socket, &sys::on_link(source, 0, interface.index))?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, CHECK_AFTER)?;
+        match rustix::net::connect(&socket, &sys::on_link(holder, PORT, interface.index)) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    };
+    connect().ok()
+}
+
+fn open_tcp(interface: &Interface, like: IpAddr) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(wire::family(like), SocketType::STREAM, flags, None)?;
+    sys::bind_to_interface(&socket, &interface.name)?;
+    match like {
+        IpAddr::V4(_) => sockopt::set_ip_ttl(&socket, 255)?,
+        IpAddr::V6(_) => {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+            sockopt::set_ipv6_unicast_hops(&socket, Some(255))?;
+        }
+    }
+    Ok(socket)
+}

@@ -1,0 +1,135 @@
+//! The files that people copy: examples and manifests must pass what the program itself would say about them, and what is
+//! rendered must pass what HAProxy and Keepalived say.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use butler_lb::config::{Config, check};
+use butler_lb::render::{haproxy, keepalived};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[track_caller]
+fn is_good(name: &str, text: &str) {
+    let (config, findings) = check(text, None);
+    assert!(config.is_some() && findings.is_empty(), "{name}: {findings:#?}");
+}
+
+#[test]
+fn examples_are_without_a_warning() {
+    for path in ["examples/butler-lb.yaml", "examples/butler-lb-vip-only.yaml"] {
+        is_good(path, &text(path));
+    }
+}
+
+#[test]
+fn the_configuration_inside_the_talos_patch_is_the_example() {
+    let patch: serde_json::Value =
+        serde_saphyr::from_str(&text("deploy/butler-lb/talos-vip-only.yaml")).unwrap();
+    let content = patch["machine"]["files"][0]["content"].as_str().unwrap();
+    is_good("talos-vip-only.yaml", content);
+    let parsed = |text: &str| check(text, None).0.unwrap();
+    assert_eq!(parsed(content), parsed(&text("examples/butler-lb-vip-only.yaml")));
+}
+
+#[test]
+fn manifests_ask_for_what_is_needed_and_no_more() {
+    let pods =
+        [
+            serde_saphyr::from_str::<serde_json::Value>(&text("deploy/butler-lb/static-pod.yaml")).unwrap(),
+            serde_saphyr::from_str::<serde_json::Value>(&text("deploy/butler-lb/talos-vip-only.yaml"))
+                .unwrap()["machine"]["pods"][0]
+                .clone(),
+        ];
+    for pod in pods {
+        assert_eq!(pod["spec"]["hostNetwork"], true);
+        let rights = &pod["spec"]["containers"][0]["securityContext"]["capabilities"];
+        assert_eq!(rights["drop"], serde_json::json!(["ALL"]));
+        assert_eq!(
+            rights["add"],
+            serde_json::json!(["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE", "SYS_NICE"])
+        );
+    }
+    let unit = text("deploy/butler-lb/butler-lb.service");
+    assert!(
+        unit.contains("CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_SYS_NICE\n")
+    );
+}
+
+/// Every block of YAML in the guide that is a whole file.
+#[test]
+fn the_guides_files_are_good() {
+    let guide = text("docs/load-balancer.md");
+    let blocks: Vec<&str> =
+        guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 2, "{}", blocks.len());
+    for block in blocks {
+        let (config, findings) = check(block, None);
+        assert!(config.is_some(), "{findings:#?}\n{block}");
+    }
+}
+
+fn parsed(text: &str) -> Config {
+    let (config, findings) = check(text, None);
+    config.unwrap_or_else(|| panic!("{findings:#?}"))
+}
+
+/// Runs a program over a generated file. `None`: it is not installed.
+fn judged(program: &str, arguments: &[&str], text: &str) -> Option<Result<(), String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.conf");
+    std::fs::write(&file, text).unwrap();
+    match Command::new(program).args(arguments).arg(&file).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            Some(if output.status.success() { Ok(()) } else { Err(format!("{said}\n{text}")) })
+        }
+        Err(_) => {
+            println!("skipped: no {program} (install it, or run `cargo xtask conformance`)");
+            None
+        }
+    }
+}
+
+#[test]
+fn haproxy_itself_accepts_it() {
+    let program =
+        if std::path::Path::new("/usr/sbin/haproxy").exists() { "/usr/sbin/haproxy" } else { "haproxy" };
+    if let Some(verdict) =
+        judged(program, &["-c", "-f"], &haproxy(&parsed(&text("crates/lb/tests/data/full.yaml"))).unwrap())
+    {
+        verdict.unwrap();
+    }
+}
+
+#[test]
+fn keepalived_itself_accepts_it() {
+    let program = if std::path::Path::new("/usr/sbin/keepalived").exists() {
+        "/usr/sbin/keepalived"
+    } else {
+        "keepalived"
+    };
+    // It wants an interface that is there and takes multicast.
+    let name = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten().find_map(|entry| {
+        let flags = std::fs::read_to_string(entry.path().join("flags")).ok()?;
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).ok()?;
+        let (up, loopback, multicast) = (flags & 1 != 0, flags & 8 != 0, flags & 0x1000 != 0);
+        entry.file_name().into_string().ok().filter(|_| up && multicast && !loopback)
+    });
+    let Some(name) = name else {
+        println!("skipped: there is no network interface that takes multicast");
+        return;
+    };
+    let mut config = parsed(&text("crates/lb/tests/data/full.yaml"));
+    config.vips.iter_mut().for_each(|vip| vip.interface = name.clone());
+    if let Some(verdict) = judged(program, &["-t", "-f"], &keepalived(&config).unwrap()) {
+        verdict.unwrap();
+    }
+}

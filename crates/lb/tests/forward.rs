@@ -1,0 +1,330 @@
+//! Bytes through the balancer, on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use butler_lb::forward::{Handle, Options, Tuning};
+use support::*;
+
+/// Sends `count` bytes with a pattern, half-closes, and checks that the same comes back.
+fn round_trip(mut stream: TcpStream, count: usize) {
+    let mut writer = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        let chunk: Vec<u8> = (0..=250).cycle().take(251 * 400).collect();
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(chunk.len());
+            writer.write_all(&chunk[..now]).unwrap();
+            left -= now;
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut got = Vec::with_capacity(count);
+    stream.read_to_end(&mut got).unwrap();
+    sender.join().unwrap();
+    assert_eq!(got.len(), count);
+    // The chunk is a whole number of patterns, so that the pattern never breaks.
+    assert!(got.iter().zip((0..=250_u8).cycle()).all(|(is, should)| *is == should));
+}
+
+#[test]
+fn what_is_said_comes_back_whole_and_ends_are_passed_on() {
+    let server = Server::echo();
+    let (_handle, address) = start(listener(&[server.address]));
+    for count in [0, 1, 1000, 65_536, 65_537, 3_000_000] {
+        round_trip(connect(address), count);
+    }
+}
+
+#[test]
+fn spliced_bytes_are_the_same_bytes() {
+    let server = Server::echo();
+    let tuning = Tuning { buffer: 4096, splice_after: Some(1), pipe: 64 << 10, ..Tuning::default() };
+    let (_handle, address) =
+        start_with(listener(&[server.address]), Options { tuning, ..Options::default() });
+    let threads: Vec<_> =
+        (0..4).map(|_| std::thread::spawn(move || round_trip(connect(address), 8_000_000))).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_slow_reader_gets_everything() {
+    let server = Server::start(|mut stream| {
+        let _ = stream.write_all(&vec![7; 20_000_000]);
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    let mut stream = connect(address);
+    // The server is done or blocked by the time that anything is read.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), 20_000_000);
+    assert!(got.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn a_client_that_has_said_its_last_word_still_hears_the_answer() {
+    let server = Server::start(|mut stream| {
+        let mut question = String::new();
+        stream.read_to_string(&mut question).unwrap();
+        write!(stream, "you said {question}").unwrap();
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    let mut stream = connect(address);
+    stream.write_all(b"hello").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(hear(&mut stream).unwrap(), "you said hello");
+}
+
+#[test]
+fn a_server_that_has_said_its_last_word_still_hears_the_client() {
+    let (heard, hearing) = mpsc::channel();
+    let server = Server::start(move |mut stream| {
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        heard.send(text).unwrap();
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    let mut stream = connect(address);
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    stream.write_all(b"still here").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(hearing.recv_timeout(LONG).unwrap(), "still here");
+}
+
+#[test]
+fn connections_are_spread_and_a_dead_backend_fails_none() {
+    let servers = [Server::named("a"), Server::named("b"), Server::named("c")];
+    let (handle, address) = start(listener(&servers.each_ref().map(|server| server.address)));
+    healthy(&handle, "3 of 3 members healthy");
+    let mut shares = BTreeMap::new();
+    for _ in 0..30 {
+        *shares.entry(ask(address).unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(shares, BTreeMap::from([("a".into(), 10), ("b".into(), 10), ("c".into(), 10)]));
+    let [a, b, c] = servers;
+    drop(b);
+    for _ in 0..60 {
+        let name = ask(address).unwrap();
+        assert!(["a", "c"].contains(&name.as_str()), "{name:?}");
+    }
+    drop((a, c));
+    handle.stop(Duration::ZERO);
+}
+
+#[test]
+fn when_no_backend_is_there_clients_are_told_at_once() {
+    let gone = [nobody(), nobody()];
+    let (_handle, address) = start(listener(&gone.each_ref().map(|gone| gone.address)));
+    let mut stream = connect(address);
+    let error = stream.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_backend_that_is_silent_is_left_for_another_in_time() {
+    // An address of a documentation network: no route, or nobody answers. Either way the other one serves.
+    let server = Server::named("here");
+    let mut listener = listener(&["192.0.2.1:9".parse().unwrap(), server.address]);
+    listener.timeouts.connect_ms = 50;
+    let (_handle, address) = start(listener);
+    for _ in 0..4 {
+        assert_eq!(ask(address).unwrap(), "here");
+    }
+}
+
+#[test]
+fn ipv6_clients_reach_ipv4_backends() {
+    let server = Server::named("four");
+    let mut listener = listener(&[server.address]);
+    listener.bind = vec!["[::1]:0".parse().unwrap(), "127.0.0.1:0".parse().unwrap()];
+    let (handle, address) = start(listener);
+    assert!(address.is_ipv6());
+    for address in handle.addresses("test") {
+        assert_eq!(ask(address).unwrap(), "four");
+    }
+}
+
+#[test]
+fn an_address_that_is_not_here_yet_is_bound_all_the_same() {
+    let server = Server::named("x");
+    let mut listener = listener(&[server.address]);
+    listener.bind = vec!["192.0.2.77:0".parse().unwrap(), "[2001:db8::77]:0".parse().unwrap()];
+    let (handle, _) = start(listener);
+    assert_eq!(handle.addresses("test").len(), 2);
+}
+
+#[test]
+fn who_is_not_allowed_is_cut_off() {
+    let server = Server::named("x");
+    let mut listener = listener(&[server.address]);
+    listener.allow = vec!["10.0.0.0/8".into(), "::/0".into()];
+    let (_handle, address) = start(listener.clone());
+    assert_eq!(ask(address).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(server.served(), 0);
+    listener.allow.push("127.0.0.0/8".into());
+    let (_handle, address) = start(listener);
+    assert_eq!(ask(address).unwrap(), "x");
+}
+
+#[test]
+fn a_quiet_connection_is_ended() {
+    let server = Server::echo();
+    let mut listener = listener(&[server.address]);
+    listener.timeouts.idle = 1;
+    let (_handle, address) = start(listener);
+    let mut stream = connect(address);
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn over_the_limit_clients_wait_for_room() {
+    let server = Server::echo();
+    let mut listener = listener(&[server.address]);
+    listener.max_connections = 1;
+    listener.queue.length = 1;
+    listener.queue.timeout_ms = 60_000;
+    let (handle, address) = start(listener);
+    let mut first = connect(address);
+    first.write_all(b"1").unwrap();
+    first.read_exact(&mut [0; 1]).unwrap();
+    let mut second = connect(address);
+    second.write_all(b"2").unwrap();
+    until("the second waits", || handle.connections() == 2);
+    // The queue is full.
+    let mut third = connect(address);
+    assert_eq!(third.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(server.served(), 1);
+    drop(first);
+    let mut answer = [0; 1];
+    second.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"2");
+}
+
+#[test]
+fn waiting_ends_in_time() {
+    let server = Server::echo();
+    let mut listener = listener(&[server.address]);
+    listener.max_connections = 1;
+    listener.queue.timeout_ms = 20;
+    let (_handle, address) = start(listener);
+    let mut first = connect(address);
+    first.write_all(b"1").unwrap();
+    first.read_exact(&mut [0; 1]).unwrap();
+    let mut second = connect(address);
+    assert_eq!(second.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_cut_is_passed_on() {
+    let (tell, told) = mpsc::channel();
+    let server = Server::start(move |mut stream| {
+        stream.read_exact(&mut [0; 1]).unwrap();
+        tell.send(stream.read(&mut [0; 1]).map_err(|error| error.kind())).unwrap();
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    let stream = connect(address);
+    (&stream).write_all(b"x").unwrap();
+    until("it is served", || server.served() == 1);
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_backend_that_dies_under_load_fails_no_new_connection() {
+    let servers = [Server::named("a"), Server::named("b"), Server::named("c")];
+    let (handle, address) = start(listener(&servers.each_ref().map(|server| server.address)));
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                let mut heard = 0;
+                while !over.load(Ordering::SeqCst) {
+                    let name = ask(address).unwrap();
+                    assert_eq!(name.len(), 1, "{name:?}");
+                    heard += 1;
+                }
+                heard
+            })
+        })
+        .collect();
+    let accepted = |handle: &Handle| handle.status().listeners[0].totals.accepted;
+    until("there is load", || accepted(&handle) > 200);
+    let [a, b, c] = servers;
+    drop(b);
+    let so_far = accepted(&handle);
+    until("there is load after it has died", || accepted(&handle) > so_far + 500);
+    over.store(true, Ordering::SeqCst);
+    let heard: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert!(heard > 700, "{heard}");
+    assert_eq!(handle.status().listeners[0].totals.no_backend, 0);
+    drop((a, c));
+}
+
+/// A client that says something, hears it back, and ends in one of several ways.
+fn behave(address: SocketAddr, seed: u64) {
+    let mut random = butler_lb::core::Random::new(seed);
+    let mut stream = connect(address);
+    let size = random.below(200_000) as usize;
+    let text: Vec<u8> = (0..size).map(|place| (place as u64 ^ seed) as u8).collect();
+    match random.below(5) {
+        0 => {
+            // Cuts the connection in the middle of it.
+            stream.write_all(&text[..size / 2]).unwrap();
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        }
+        1 => {
+            // Goes without a word, with answers on their way.
+            let _ = stream.write_all(&text[..size.min(20_000)]);
+        }
+        _ => {
+            let mut writer = stream.try_clone().unwrap();
+            let sent = text.clone();
+            let sender = std::thread::spawn(move || {
+                writer.write_all(&sent).unwrap();
+                writer.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut heard = Vec::new();
+            stream.read_to_end(&mut heard).unwrap();
+            sender.join().unwrap();
+            assert!(heard == text, "seed {seed}: {} of {} bytes", heard.len(), text.len());
+        }
+    }
+}
+
+#[test]
+fn whatever_clients_do_nothing_is_mixed_up_and_nothing_stays_behind() {
+    let servers = [Server::echo(), Server::echo()];
+    let mut listener = listener(&servers.each_ref().map(|server| server.address));
+    listener.max_connections = 20;
+    let tuning = Tuning { buffer: 8192, splice_after: Some(1), pipe: 32 << 10, ..Tuning::default() };
+    let (handle, address) = start_with(listener, Options { tuning, ..Options::default() });
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            std::thread::spawn(move || (0..40).for_each(|turn| behave(address, client * 1000 + turn)))
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    until("all are gone", || handle.connections() == 0);
+    let report = handle.status().listeners.remove(0);
+    assert_eq!(report.totals.accepted, 320);
+    assert_eq!((report.connections, report.waiting), (0, 0));
+    assert!(report.backends.iter().all(|backend| backend.connections == 0), "{report:?}");
+}
