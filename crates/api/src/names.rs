@@ -24,6 +24,8 @@ pub const FINALIZER_CLUSTER_BOOTSTRAP: &str = "clusterbootstrap.butler.butlerlab
 pub const FINALIZER_MACHINE_REQUEST: &str = "butler.butlerlabs.dev/machinerequest";
 /// Finalizer of a LoadBalancerRequest.
 pub const FINALIZER_LOAD_BALANCER_REQUEST: &str = "butler.butlerlabs.dev/loadbalancerrequest";
+/// Finalizer of a MachineRequest whose machine is behind a load balancer: the machine stays until it is drained.
+pub const FINALIZER_LOAD_BALANCER_TARGET: &str = "butler.butlerlabs.dev/load-balancer-target";
 /// Finalizer of an ImageSync.
 pub const FINALIZER_IMAGE_SYNC: &str = "butler.butlerlabs.dev/imagesync";
 /// Finalizer of a ProviderConfig.

@@ -41,8 +41,10 @@ pub struct ProviderConfigSpec {
     /// The infrastructure: harvester, nutanix, proxmox, gcp, aws or azure. The block of that name must be there.
     pub provider: Provider,
     /// Secret with the credentials. Keys: kubeconfig (harvester); username, password (nutanix); username, password or
-    /// token, tokenSecret (proxmox); serviceAccountKey (gcp); accessKeyID, secretAccessKey (aws); clientID, clientSecret,
-    /// tenantID, subscriptionID and optionally securityGroupName (azure).
+    /// token, tokenSecret (proxmox); serviceAccountKey, which is a key file, or any other application-default credentials, or
+    /// the word metadata (gcp); accessKeyID, secretAccessKey and optionally sessionToken, or profile with the files credentials
+    /// and config, each optionally with roleARN, externalID and roleSessionName (aws); clientID, clientSecret, tenantID,
+    /// subscriptionID and optionally securityGroupName (azure).
     pub credentials_ref: SecretReference,
     /// Settings for Harvester.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,16 +207,43 @@ pub struct AwsConfig {
     /// VPC of machines and load balancer.
     #[serde(default, rename = "vpcID", skip_serializing_if = "Option::is_none")]
     pub vpc_id: Option<String>,
-    /// Subnets; machines are made in the first, the load balancer is in all.
+    /// Subnets, best one in each zone: the machines of a role are spread over them in this order, and the load balancer is in
+    /// all of them.
     #[serde(default, rename = "subnetIDs", skip_serializing_if = "Vec::is_empty")]
     pub subnet_ids: Vec<String>,
-    /// Security groups of the machines.
+    /// Subnets of the load balancer, where they are not those of the machines. They must be in the same zones.
+    #[serde(default, rename = "loadBalancerSubnetIDs", skip_serializing_if = "Vec::is_empty")]
+    pub load_balancer_subnet_ids: Vec<String>,
+    /// Security groups of the machines. What is used when there are none: the VPC's default group.
     #[serde(default, rename = "securityGroupIDs", skip_serializing_if = "Vec::is_empty")]
     pub security_group_ids: Vec<String>,
+    /// Instance type. Default: the smallest one that has the CPUs and memory of the node pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// Boot image: an AMI id, or a name that is looked for among the images of amiOwner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami: Option<String>,
+    /// Account whose images are looked through by name. What is used when this is not set: the own account, and that of the
+    /// makers of Talos.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami_owner: Option<String>,
+    /// Whether machines get a public address. What is used when this is not set: true.
+    #[serde(default, rename = "publicIP", skip_serializing_if = "Option::is_none")]
+    pub public_ip: Option<bool>,
+    /// Name or ARN of the instance profile of the machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_profile: Option<String>,
+    /// Type of the machines' volumes. What is used when this is not set: gp3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_type: Option<String>,
+    /// Whether volumes are encrypted, with the account's default key. What is used when this is not set: what the account's
+    /// settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encrypt_volumes: Option<bool>,
 }
 
 /// Settings for Google Cloud.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GcpConfig {
     /// Id of the project.
@@ -222,10 +251,14 @@ pub struct GcpConfig {
     pub project_id: String,
     /// Region.
     pub region: String,
-    /// Zone of the machines. What is used when this is not set: zone a of the region.
+    /// The one zone of all machines. What is used when neither this nor zones is set: all zones of the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Network of the machines.
+    /// Zones that machines are spread over, by the number in their names; wins over zone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<String>,
+    /// Network of the machines, by its name, or as projects/.../global/networks/... What is used when this is not set:
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// Subnetwork of the machines.
@@ -249,6 +282,20 @@ pub struct GcpConfig {
     /// Network tags of the machines, beside the cluster's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// Type of the disks, such as pd-ssd. What is used when this is not set: pd-balanced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_type: Option<String>,
+    /// Whether machines get an external address. Without one, the network has to give them a way out, and whoever runs
+    /// the bootstrap has to reach their internal addresses. Default: true.
+    #[serde(default = "yes")]
+    pub external_address: bool,
+    /// Whether machines may send and receive packets with addresses that are not theirs. Default: false.
+    #[serde(default, rename = "canIPForward")]
+    pub can_ip_forward: bool,
+    /// Whether the load balancer comes with firewall rules of its own, for its clients and for Google's health checks.
+    /// Default: true.
+    #[serde(default = "yes")]
+    pub firewall_rules: bool,
 }
 
 /// What is known of the infrastructure.
@@ -330,6 +377,10 @@ fn block_rule(name: &str) -> Rule {
 
 fn default_namespace() -> String {
     "default".to_owned()
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn prism_port() -> i32 {

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use butler_talos::{Contract, MachineConfig, Mode, Problem, Severity, Source};
 use serde_json::Value;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A configuration that passed the check, and the parts of it that the simulation acts on.
@@ -137,6 +138,17 @@ impl NodeConfig {
     /// The documents beside the v1alpha1 one, of one kind.
     pub(crate) fn documents_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.documents.iter().filter(move |document| document["kind"] == kind)
+    }
+
+    /// Addresses on the loopback interface, beside its own.
+    pub(crate) fn loopback_addresses(&self) -> Vec<IpAddr> {
+        let interfaces = self.value("/machine/network/interfaces").and_then(Value::as_array);
+        let old = interfaces.into_iter().flatten().filter(|interface| interface["interface"] == "lo");
+        let old = old.filter_map(|interface| interface.get("addresses")?.as_array()).flatten();
+        let new = self.documents_of("LinkConfig").filter(|document| document["name"] == "lo");
+        let new = new.filter_map(|document| document.get("addresses")?.as_array()).flatten();
+        let texts = old.filter_map(Value::as_str).chain(new.filter_map(|entry| entry["address"].as_str()));
+        texts.filter_map(|text| text.split('/').next()?.parse().ok()).collect()
     }
 
     /// The text as it was applied. It is secret.

@@ -51,6 +51,29 @@ table! {
     DOWNLOAD "proxmox/download" 2.0
     AGENT "proxmox/agent" 6.0
 
+    AWS_INSTANCE_STARTS "aws/instance-starts" 8.0
+    AWS_INSTANCE_STOPS "aws/instance-stops" 20.0
+    AWS_INSTANCE_ENDS "aws/instance-ends" 30.0
+    AWS_VISIBLE "aws/visible" 0.5
+    AWS_BALANCER_STARTS "aws/load-balancer-starts" 120.0
+    AWS_INTERFACES_LINGER "aws/interfaces-linger" 30.0
+    AWS_TARGET_REGISTERS "aws/target-registers" 15.0
+    AWS_GROUP_RELEASED "aws/target-group-released" 2.0
+
+    GCE_ADDRESS "gce/address" 2.0
+    GCE_CHECK "gce/health-check" 3.0
+    GCE_GROUP "gce/instance-group" 3.0
+    GCE_MEMBERS "gce/members" 4.0
+    GCE_SERVICE "gce/backend-service" 8.0
+    GCE_RULE "gce/forwarding-rule" 8.0
+    GCE_FIREWALL "gce/firewall" 5.0
+    GCE_CHANGE "gce/change" 3.0
+    GCE_INSTANCE "gce/instance" 12.0
+    GCE_INSTANCE_DELETE "gce/instance-delete" 30.0
+    GCE_INSTANCE_START "gce/instance-start" 8.0
+    GCE_INSTANCE_STOP "gce/instance-stop" 15.0
+    GCE_LIST_LAG "gce/list-lag" 1.0
+
     NODE_REGISTERS "kubernetes/node-registers" 2.0
     NETWORK_READY "kubernetes/network-ready" 5.0
     POD_STARTS "kubernetes/pod-starts" 8.0

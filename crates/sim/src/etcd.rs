@@ -75,6 +75,12 @@ impl EtcdWorld {
         self.clusters.len()
     }
 
+    /// All members by name, and whether they vote.
+    pub(crate) fn members(&self) -> Vec<(String, bool)> {
+        let all = self.clusters.iter().flat_map(|cluster| &cluster.members);
+        all.map(|member| (member.name.clone(), !member.learner)).collect()
+    }
+
     pub(crate) fn create(&mut self, cluster: u64, identity: Identity, first: Newcomer) -> Member {
         let member = EtcdMember {
             id: first.id,

@@ -5,7 +5,7 @@
 //! names can be given to addresses. [`proxy`](crate::proxy) lets programs outside reach it by HTTP CONNECT.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Bytes that a stream holds between its two ends.
 const WINDOW: usize = 64 * 1024;
@@ -22,6 +22,21 @@ const WINDOW: usize = 64 * 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Fabric {
     inner: Arc<Mutex<Inner>>,
+    /// Counts the times that somebody else got behind a balanced port.
+    moves: Arc<watch::Sender<u64>>,
+}
+
+/// Whether a connection from outside gets to an address and port at all.
+pub(crate) type Border = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+
+/// All of them have to let a connection through.
+#[derive(Clone, Default)]
+struct Borders(Vec<Border>);
+
+impl std::fmt::Debug for Borders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Borders({})", self.0.len())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +47,9 @@ struct Inner {
     /// Virtual addresses and who holds them.
     holders: BTreeMap<IpAddr, IpAddr>,
     names: BTreeMap<String, IpAddr>,
+    borders: Borders,
+    /// Ports whose connections are handed on, and to whom.
+    behind: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
     next: u64,
 }
 
@@ -122,6 +140,35 @@ impl Fabric {
         self.inner.lock().names.insert(name.to_ascii_lowercase(), address);
     }
 
+    /// Takes a name away.
+    pub fn unname(&self, name: &str) {
+        self.inner.lock().names.remove(&name.to_ascii_lowercase());
+    }
+
+    /// Connections to `port` are handed on to these; `None`: it is no port of a load balancer any more.
+    pub(crate) fn set_behind(&self, port: SocketAddr, targets: Option<BTreeSet<SocketAddr>>) {
+        let mut inner = self.inner.lock();
+        let changed = inner.behind.get(&port) != targets.as_ref();
+        match targets {
+            Some(targets) => inner.behind.insert(port, targets),
+            None => inner.behind.remove(&port),
+        };
+        drop(inner);
+        if changed {
+            self.moves.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Whether connections to `port` may be handed on to `target`.
+    pub(crate) fn is_behind(&self, port: SocketAddr, target: SocketAddr) -> bool {
+        self.inner.lock().behind.get(&port).is_some_and(|targets| targets.contains(&target))
+    }
+
+    /// Changes whenever somebody else gets behind a balanced port.
+    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
+        self.moves.subscribe()
+    }
+
     /// All names, and all virtual addresses with their holders.
     pub(crate) fn export(&self) -> FabricState {
         let inner = self.inner.lock();
@@ -161,6 +208,30 @@ impl Fabric {
         let (sender, incoming) = mpsc::unbounded_channel();
         inner.listeners.insert(address, (number, sender));
         Ok(FabricListener { fabric: self.clone(), address, number, incoming })
+    }
+
+    /// Closes a port at once, whoever listens; the listener finds out by itself.
+    pub(crate) fn close(&self, address: SocketAddr) {
+        self.inner.lock().listeners.remove(&address);
+    }
+
+    /// Connections from outside have to pass this from now on, beside what they had to pass before.
+    pub(crate) fn guard(&self, border: Border) {
+        self.inner.lock().borders.0.push(border);
+    }
+
+    /// Connects from outside of the network.
+    ///
+    /// # Errors
+    /// As [`Fabric::dial`]; `TimedOut` when a firewall drops the connection.
+    pub fn dial_from_outside(&self, address: SocketAddr) -> io::Result<Stream> {
+        // Whoever guards the border has locks of its own.
+        let borders = self.inner.lock().borders.clone();
+        if borders.0.iter().all(|border| border(address)) {
+            self.dial(address)
+        } else {
+            Err(io::Error::from(io::ErrorKind::TimedOut))
+        }
     }
 
     /// Connects.

@@ -1,4 +1,5 @@
-//! The simulated data centre: machines, the Proxmox that they run on, the clusters that they form, and their network.
+//! The simulated data centre: machines, what they run on (Proxmox, Google Cloud, AWS), the clusters that they form,
+//! and their network.
 //!
 //! Start with [`DataCentre`], or with [`World`] for Talos nodes alone on this computer's own network.
 //!
@@ -7,7 +8,7 @@
 //!                                   |
 //!        +--------------------------+---------------------------+
 //!        v                          v                           v
-//!   proxmox :8006             Talos nodes :50000          Kubernetes :6443
+//!   proxmox, gce, aws         Talos nodes :50000          Kubernetes :6443   (balancer: listeners in front of both)
 //!        |   power                  |  machine::step            |
 //!        +-------------> world <----+---------------------------+
 //!
@@ -20,6 +21,8 @@
 //! data. Forwarding between nodes of a world does not go over the wire.
 
 mod api;
+pub mod aws;
+pub mod balancer;
 mod ca;
 mod calm;
 pub mod cluster;
@@ -30,6 +33,8 @@ mod disks;
 mod etcd;
 mod fabric;
 mod gate;
+pub mod gce;
+mod infrastructure;
 mod journal;
 pub mod machine;
 mod node;
@@ -39,6 +44,7 @@ mod proxy;
 mod random;
 mod serve;
 mod tls;
+mod urlencoded;
 mod world;
 
 pub use ca::{CaError, SimCa};
@@ -51,6 +57,7 @@ pub use gate::{
     MachineFault, MachineRule, Matcher, Moment, Pattern, Progress, RandomFaults, SYSTEMS, ScriptProblem,
     Ticket, Verdict,
 };
+pub use infrastructure::{Place, StartError};
 pub use machine::{Media, Stage};
 pub use proxy::Proxy;
 pub use world::{API_PORT, NodeHandle, NodeOptions, TRUSTD_PORT, World, WorldError, WorldOptions};

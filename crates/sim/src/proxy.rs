@@ -149,10 +149,14 @@ fn dial(fabric: &Fabric, host: &str, port: u16) -> Result<Stream, Refusal> {
         let why = format!("the simulated network has no host named {host}");
         return Err(Refusal { status: "502 Host Not Found", why });
     };
-    fabric.dial(SocketAddr::new(address, port)).map_err(|error| match error.kind() {
+    fabric.dial_from_outside(SocketAddr::new(address, port)).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => Refusal {
             status: "502 Connection Refused",
             why: format!("port {port} of {host} is closed in the simulated network"),
+        },
+        io::ErrorKind::TimedOut => Refusal {
+            status: "504 Dropped By Firewall",
+            why: format!("a firewall keeps port {port} of {host} from being reached from outside"),
         },
         _ => Refusal {
             status: "504 No Route To Host",

@@ -236,6 +236,12 @@ impl World {
         self.shared.etcd().made()
     }
 
+    /// Members of all etcd clusters by name, and whether they vote.
+    #[must_use]
+    pub fn etcd_members(&self) -> Vec<(String, bool)> {
+        self.shared.etcd().members()
+    }
+
     /// Whether the etcd cluster of this number can decide.
     pub(crate) fn etcd_has_quorum(&self, cluster: u64) -> bool {
         self.shared.etcd().cluster(cluster).is_some_and(crate::etcd::Cluster::has_quorum)

@@ -8,6 +8,7 @@
 
 use super::addresses::{self, Claims};
 use super::clock::Clock;
+use super::cloud;
 use super::facts::{Facts, PodSecurity};
 use super::front::{Backing, Front};
 use super::kubelet::{self, Surroundings};
@@ -240,6 +241,7 @@ impl Running {
             Surroundings { kubelets: &kubelets, networked: &networked, missing_images: &missing_images };
         actions.extend(kubelet::plan(objects, &around, clock));
         actions.extend(services::plan(objects, &servers, clock));
+        actions.extend(cloud::plan(objects, clock));
         let claims = addresses::claims(objects, &self.seen.machines, self.seen.quorum);
         self.holders = holders(&claims, &self.holders, &self.seen, clock);
         actions.extend(claims.leases(objects, &self.holders, &self.seen.machines, clock.text()));

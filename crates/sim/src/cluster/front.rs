@@ -10,7 +10,7 @@ use butler_apiserver::serve::{self, Incomings, ServeOptions};
 use butler_apiserver::store::{Key, Store};
 use butler_apiserver::{ApiService, Body};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
@@ -120,6 +120,9 @@ impl Service<Request<Incoming>> for Gated {
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
+        if is_check(&request) {
+            return Box::pin(async move { Ok(service.answer(request).await) });
+        }
         Box::pin(async move {
             match service.gate.enter(call(&request)).await {
                 Verdict::Refuse(Fault::Status(code)) => {
@@ -163,6 +166,13 @@ impl Gated {
             Err(never) => match never {},
         }
     }
+}
+
+/// Whether a load balancer only looks whether this server is there: no call from outside, and no business of the gate.
+fn is_check<B>(request: &Request<B>) -> bool {
+    let agent = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let health = matches!(request.uri().path(), "/readyz" | "/livez" | "/healthz");
+    health && (agent.starts_with("ELB-HealthChecker/") || agent.starts_with("GoogleHC/"))
 }
 
 /// The namespace in which a request makes a pod, if it does.

@@ -17,6 +17,7 @@
 
 mod addresses;
 mod clock;
+mod cloud;
 mod driver;
 mod facts;
 mod front;

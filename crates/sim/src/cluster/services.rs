@@ -103,7 +103,7 @@ fn slice(objects: &Objects, wanted: Value) -> Option<Action> {
 }
 
 /// Whether a product, or what stands in for it, runs: some workload of that name is ready, and none is not.
-fn runs(objects: &Objects, product: &str, part: &str) -> bool {
+pub(super) fn runs(objects: &Objects, product: &str, part: &str) -> bool {
     let is_of = |object: &Value| {
         annotation(object, STAND_IN) == Some(product)
             || (name(object).contains(product) || namespace(object).contains(product))

@@ -8,7 +8,7 @@ use butler_apiserver::Api;
 use butler_apiserver::auth::AccountKey;
 use butler_apiserver::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
@@ -41,6 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>, world: WeakWorld, mut changes: mpsc
         None => return,
     };
     supervisor.look(there.into_iter().collect(), BTreeSet::new()).await;
+    let mut balanced = supervisor.shared.fabric.moves();
     loop {
         let mut changed = BTreeSet::new();
         let mut touched = BTreeSet::new();
@@ -52,6 +53,11 @@ pub(super) async fn run(shared: Arc<Shared>, world: WeakWorld, mut changes: mpsc
             // Workers may reach the API by an address that has moved.
             Some(number) = moves.recv() => {
                 touched.extend(supervisor.place_of(number));
+                true
+            }
+            // Or by a load balancer, whose targets come and go.
+            Ok(()) = balanced.changed() => {
+                touched.extend(supervisor.groups.keys().cloned());
                 true
             }
         };
@@ -171,7 +177,11 @@ impl Supervisor {
         let Some(address) = self.shared.fabric.resolve(&host) else { return false };
         let real = self.shared.fabric.holder(address).unwrap_or(address);
         let named = facts.kube_prism() || server.names().contains(&host);
-        real == server.address && port == API_PORT && named
+        let balanced = || {
+            let (front, target) = (SocketAddr::new(address, port), SocketAddr::new(server.address, API_PORT));
+            self.shared.fabric.is_behind(front, target)
+        };
+        named && ((real == server.address && port == API_PORT) || balanced())
     }
 
     /// Clusters whose last data are gone.

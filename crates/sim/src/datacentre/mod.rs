@@ -1,18 +1,24 @@
-//! A whole data centre in this process: its network, the proxy into it, Proxmox, machines, and a gate in front of all.
+//! A whole data centre in this process: its network, the proxy into it, the infrastructures that give
+//! machines, those machines, and a gate in front of all.
 
+mod infrastructures;
 mod options;
 mod snapshot;
 
 pub use options::{BranchOptions, DataCentreOptions};
 pub use snapshot::Snapshot;
 
+use crate::aws::{AwsHandle, AwsSite};
 use crate::ca::{CaError, SimCa};
 use crate::cluster::{Clusters, ClustersState};
 use crate::fabric::{Fabric, Network};
 use crate::gate::{Gate, KillOrder};
-use crate::proxmox::{Proxmox, ProxmoxError, ProxmoxHandle, ProxmoxOptions, ProxmoxSite};
+use crate::gce::{GceHandle, GceSite};
+use crate::infrastructure::{Place, StartError};
+use crate::proxmox::{ProxmoxHandle, ProxmoxSite};
 use crate::proxy::Proxy;
 use crate::world::{World, WorldError, WorldOptions};
+use infrastructures::{Healths, Infrastructures, Sites, States};
 use std::io;
 use std::net::SocketAddr;
 use tokio::sync::mpsc;
@@ -26,7 +32,7 @@ pub enum DataCentreError {
     #[error("cannot listen on {address} for the proxy into the simulated data centre")]
     Proxy { address: SocketAddr, source: io::Error },
     #[error(transparent)]
-    Proxmox(#[from] ProxmoxError),
+    Infrastructure(#[from] StartError),
     #[error("cannot put the machines of a snapshot into a data centre")]
     World(#[from] WorldError),
 }
@@ -39,8 +45,8 @@ pub struct DataCentre {
     ca: SimCa,
     world: World,
     options: WorldOptions,
-    site: ProxmoxSite,
-    proxmox: ProxmoxHandle,
+    sites: Sites,
+    infrastructures: Infrastructures,
     clusters: Clusters,
     proxy: Option<Proxy>,
     /// Pulls plugs when a fault script wants it.
@@ -68,30 +74,30 @@ impl Ground {
         Self { fabric, gate, ca, world, options, clusters, killer }
     }
 
-    fn for_proxmox(&self) -> ProxmoxOptions {
-        ProxmoxOptions {
+    fn place(&self) -> Place {
+        Place {
             world: self.world.clone(),
             fabric: self.fabric.clone(),
             gate: self.gate.clone(),
             ca: self.ca.clone(),
             speed: self.options.speed,
-            seed: self.options.seed,
         }
     }
 
     /// The last step: the way in is opened when everything is there.
     async fn open(
         self,
-        site: ProxmoxSite,
-        proxmox: ProxmoxHandle,
+        sites: Sites,
+        (states, healths): (States, Healths),
         listen: SocketAddr,
     ) -> Result<DataCentre, DataCentreError> {
+        let infrastructures = Infrastructures::start(&self, &sites, states, healths)?;
         let proxy = Proxy::open(listen, self.fabric.clone())
             .await
             .map_err(|source| DataCentreError::Proxy { address: listen, source })?;
         let Self { fabric, gate, ca, world, options, clusters, killer } = self;
         let proxy = Some(proxy);
-        Ok(DataCentre { fabric, gate, ca, world, options, site, proxmox, clusters, proxy, killer })
+        Ok(DataCentre { fabric, gate, ca, world, options, sites, infrastructures, clusters, proxy, killer })
     }
 }
 
@@ -108,12 +114,13 @@ impl DataCentre {
     /// # Errors
     /// When the proxy's port is taken.
     pub async fn start(options: DataCentreOptions) -> Result<Self, DataCentreError> {
-        let DataCentreOptions { seed, speed, proxy_listen, proxmox: site, faults } = options;
+        let DataCentreOptions { seed, speed, proxy_listen, proxmox, gce, aws, faults } = options;
         let world = WorldOptions { speed, seed };
         let ca = SimCa::generate()?;
         let ground = Ground::new(Fabric::default(), Gate::new(faults), ca, world, ClustersState::default());
-        let proxmox = Proxmox::serve(&site, ground.for_proxmox()).await?;
-        ground.open(site, proxmox, proxy_listen).await
+        let sites = Sites { proxmox, gce, aws };
+        let states = sites.fresh(&ground);
+        ground.open(sites, (states, Healths::default()), proxy_listen).await
     }
 
     /// A data centre that goes on from a snapshot, on its own. What was under way is taken up again.
@@ -124,10 +131,9 @@ impl DataCentre {
         let BranchOptions { proxy_listen, faults } = options;
         let ground = from.ground(faults);
         ground.world.restore(&from.contents.world).await?;
-        let site = from.contents.site.clone();
-        let state = from.contents.proxmox.clone();
-        let proxmox = Proxmox::resume(&site, state, ground.for_proxmox()).await?;
-        ground.open(site, proxmox, proxy_listen).await
+        let contents = &from.contents;
+        let known = (contents.states.clone(), contents.healths.clone());
+        ground.open(contents.sites.clone(), known, proxy_listen).await
     }
 
     /// The network.
@@ -166,10 +172,34 @@ impl DataCentre {
         self.ca.pem().to_string()
     }
 
-    /// The simulated Proxmox.
+    /// The simulated Proxmox, if there is one.
     #[must_use]
-    pub fn proxmox(&self) -> ProxmoxHandle {
-        self.proxmox.clone()
+    pub fn proxmox(&self) -> Option<ProxmoxHandle> {
+        self.infrastructures.proxmox.clone()
+    }
+
+    /// The simulated project of Google Cloud, if there is one.
+    #[must_use]
+    pub fn gce(&self) -> Option<GceHandle> {
+        self.infrastructures.gce.clone()
+    }
+
+    /// What that project was started with.
+    #[must_use]
+    pub fn gce_site(&self) -> Option<&GceSite> {
+        self.sites.gce.as_ref()
+    }
+
+    /// The simulated AWS account, if there is one.
+    #[must_use]
+    pub fn aws(&self) -> Option<AwsHandle> {
+        self.infrastructures.aws.clone()
+    }
+
+    /// What that account was started with.
+    #[must_use]
+    pub fn aws_site(&self) -> Option<&AwsSite> {
+        self.sites.aws.as_ref()
     }
 
     /// The Kubernetes of each cluster that the machines form.
@@ -178,10 +208,10 @@ impl DataCentre {
         self.clusters.clone()
     }
 
-    /// What Proxmox was started with.
+    /// What Proxmox was started with, if there is one.
     #[must_use]
-    pub fn site(&self) -> &ProxmoxSite {
-        &self.site
+    pub fn site(&self) -> Option<&ProxmoxSite> {
+        self.sites.proxmox.as_ref()
     }
 
     /// Ends everything; when this returns, nothing of it runs any more.
@@ -190,7 +220,7 @@ impl DataCentre {
         if let Some(proxy) = self.proxy.take() {
             proxy.close().await;
         }
-        self.proxmox.stop().await;
+        self.infrastructures.stop().await;
         self.killer.abort();
         let _ = (&mut self.killer).await;
         self.world.clone().stop().await;

@@ -4,11 +4,15 @@
 //! seed: 7
 //! speed: 0.1            # of all delays: 1 is real time, 0 as fast as possible
 //! proxy: 127.0.0.1:3128 # where the CONNECT proxy listens; port 0 takes a free one
-//! site: {...}           # the Proxmox site, see proxmox/site.rs; without it: the built-in example
+//! site: {...}           # the Proxmox site, see proxmox/site.rs; without any site: the built-in example
+//! gce: {...}            # a project of Google Cloud, see gce/site.rs
+//! aws: {...}            # an AWS account, see aws/site.rs
 //! faults: {...}         # a fault script, see gate/script.rs
 //! ```
 
+use crate::aws::AwsSite;
 use crate::gate::{FaultScript, RawScript, ScriptProblem};
+use crate::gce::GceSite;
 use crate::proxmox::ProxmoxSite;
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +26,12 @@ pub struct DataCentreOptions {
     pub speed: f64,
     /// Where the proxy listens on this computer.
     pub proxy_listen: SocketAddr,
-    pub proxmox: ProxmoxSite,
+    /// A Proxmox, if there is to be one.
+    pub proxmox: Option<ProxmoxSite>,
+    /// A project of Google Cloud, if there is to be one.
+    pub gce: Option<GceSite>,
+    /// An AWS account, if there is to be one.
+    pub aws: Option<AwsSite>,
     pub faults: FaultScript,
 }
 
@@ -57,6 +66,8 @@ struct RawOptions {
     speed: Option<f64>,
     proxy: Option<SocketAddr>,
     site: Option<ProxmoxSite>,
+    gce: Option<GceSite>,
+    aws: Option<AwsSite>,
     faults: Option<RawScript>,
 }
 
@@ -64,7 +75,32 @@ impl DataCentreOptions {
     /// As fast as possible, without faults.
     #[must_use]
     pub fn for_site(proxmox: ProxmoxSite) -> Self {
-        Self { seed: 1, speed: 0.0, proxy_listen: any_port(), proxmox, faults: FaultScript::default() }
+        Self { proxmox: Some(proxmox), ..Self::empty() }
+    }
+
+    /// A project of Google Cloud alone; as fast as possible, without faults.
+    #[must_use]
+    pub fn for_gce(gce: GceSite) -> Self {
+        Self { gce: Some(gce), ..Self::empty() }
+    }
+
+    /// An AWS account alone; as fast as possible, without faults.
+    #[must_use]
+    pub fn for_aws(aws: AwsSite) -> Self {
+        Self { aws: Some(aws), ..Self::empty() }
+    }
+
+    /// Machines can't be made in it.
+    fn empty() -> Self {
+        Self {
+            seed: 1,
+            speed: 0.0,
+            proxy_listen: any_port(),
+            proxmox: None,
+            gce: None,
+            aws: None,
+            faults: FaultScript::default(),
+        }
     }
 
     /// Reads a file.
@@ -75,7 +111,11 @@ impl DataCentreOptions {
         let empty = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
         let raw = if empty { Ok(RawOptions::default()) } else { serde_saphyr::from_str(text) };
         let raw = raw.map_err(|error| vec![ScriptProblem::of(error)])?;
-        let base = Self::for_site(raw.site.unwrap_or_else(ProxmoxSite::example));
+        let proxmox = match (raw.site, &raw.gce, &raw.aws) {
+            (None, None, None) => Some(ProxmoxSite::example()),
+            (site, _, _) => site,
+        };
+        let base = Self { proxmox, gce: raw.gce, aws: raw.aws, ..Self::empty() };
         Ok(Self {
             seed: raw.seed.unwrap_or(base.seed),
             speed: raw.speed.unwrap_or(base.speed),
@@ -98,7 +138,7 @@ mod tests {
         let options = DataCentreOptions::parse(text).unwrap();
         assert_eq!((options.seed, options.speed, options.proxy_listen.port()), (7, 0.5, 3128));
         assert_eq!(options.faults.calls[0].fault, Fault::Reset);
-        assert_eq!(options.proxmox, ProxmoxSite::example());
+        assert_eq!(options.proxmox, Some(ProxmoxSite::example()));
         assert_eq!(DataCentreOptions::parse("# empty\n"), Ok(DataCentreOptions::default()));
         let problems = DataCentreOptions::parse("faults:\n  calls:\n    - fault: explode\n").unwrap_err();
         assert_eq!(problems[0].line, 3);

@@ -5,15 +5,16 @@
 //!   gate.hold_at(k, After)  ... reached -> snapshot()          call k has happened, and nobody knows
 //! ```
 //!
-//! Three things are stopped, in this order: the gate (calls under way end first), Proxmox' own tasks, the machines. A branch
+//! Three things are stopped, in this order: the gate (calls under way end first), the infrastructures' own tasks,
+//! the machines. A branch
 //! has its own network and its own copies of all keys and certificates, so that clients recognise what they knew.
 
+use super::infrastructures::{Healths, Sites, States};
 use super::{DataCentre, Ground};
 use crate::ca::SimCa;
 use crate::cluster::ClustersState;
 use crate::fabric::{Fabric, FabricState};
 use crate::gate::{FaultScript, Gate, GateState};
-use crate::proxmox::{ProxmoxSite, State};
 use crate::world::{WorldOptions, WorldSnapshot};
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +31,9 @@ pub(super) struct Contents {
     ca: SimCa,
     options: WorldOptions,
     pub(super) world: WorldSnapshot,
-    pub(super) site: ProxmoxSite,
-    pub(super) proxmox: State,
+    pub(super) sites: Sites,
+    pub(super) states: States,
+    pub(super) healths: Healths,
     clusters: ClustersState,
 }
 
@@ -62,12 +64,12 @@ impl DataCentre {
     pub async fn snapshot(&self) -> Snapshot {
         let frozen = self.gate.freeze().await;
         let contents = loop {
-            // Proxmox switches machines on and off by itself; only if it did nothing until the machines stood still do the
+            // An infrastructure switches machines on and off by itself; only if it did nothing until the machines stood still do the
             // two fit together.
-            let before = self.proxmox.snapshot().await;
+            let before = self.infrastructures.settled().await;
             let still = self.world.still().await;
-            let proxmox = self.proxmox.state();
-            if proxmox != before {
+            let states = self.infrastructures.states();
+            if states != before {
                 drop(still);
                 tokio::task::yield_now().await;
                 continue;
@@ -78,9 +80,10 @@ impl DataCentre {
                 ca: self.ca.clone(),
                 options: self.options,
                 world: self.world.snapshot(&still),
-                site: self.site.clone(),
+                sites: self.sites.clone(),
                 clusters: self.clusters.export(),
-                proxmox,
+                healths: self.infrastructures.healths(),
+                states,
             };
         };
         drop(frozen);

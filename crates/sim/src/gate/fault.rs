@@ -79,6 +79,8 @@ pub enum MachineFault {
     ClockSkew(i64),
     /// Its etcd never finds a cluster to join.
     NeverJoins,
+    /// Its etcd joins and learns, and never gets to vote.
+    NeverPromoted,
 }
 
 impl fmt::Display for MachineFault {
@@ -88,6 +90,7 @@ impl fmt::Display for MachineFault {
             MachineFault::NeverBoots => f.write_str("never-boots"),
             MachineFault::ClockSkew(seconds) => write!(f, "clock-skew {seconds}"),
             MachineFault::NeverJoins => f.write_str("never-joins"),
+            MachineFault::NeverPromoted => f.write_str("never-promoted"),
         }
     }
 }
@@ -100,11 +103,13 @@ impl FromStr for MachineFault {
             "die" => MachineFault::Die,
             "never-boots" => MachineFault::NeverBoots,
             "never-joins" => MachineFault::NeverJoins,
+            "never-promoted" => MachineFault::NeverPromoted,
             other => {
                 let seconds = other.strip_prefix("clock-skew ").and_then(|s| s.trim().parse().ok());
                 let Some(seconds) = seconds else {
                     return Err(format!(
-                        "unknown machine fault {other:?}: use die, never-boots, never-joins or clock-skew SECONDS"
+                        "unknown machine fault {other:?}: use die, never-boots, never-joins, never-promoted or \
+                         clock-skew SECONDS"
                     ));
                 };
                 MachineFault::ClockSkew(seconds)
@@ -126,7 +131,7 @@ mod tests {
         for text in ["status 503", "throttle", "timeout", "reset", "lose-answer", "stale-read"] {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
-        for text in ["die", "never-boots", "never-joins", "clock-skew -3600"] {
+        for text in ["die", "never-boots", "never-joins", "never-promoted", "clock-skew -3600"] {
             assert_eq!(text.parse::<MachineFault>().unwrap().to_string(), text);
         }
         assert!("status 200".parse::<Fault>().unwrap_err().contains("is no error"));

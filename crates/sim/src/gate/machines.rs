@@ -69,6 +69,10 @@ impl Gate {
         self.rules(names).any(|(_, rule)| rule.fault == MachineFault::NeverJoins)
     }
 
+    pub(crate) fn never_promoted(&self, names: &[&str]) -> bool {
+        self.rules(names).any(|(_, rule)| rule.fault == MachineFault::NeverPromoted)
+    }
+
     /// How many seconds a machine's clock is ahead.
     pub(crate) fn clock_skew(&self, names: &[&str]) -> Option<i64> {
         self.rules(names).find_map(|(_, rule)| match rule.fault {

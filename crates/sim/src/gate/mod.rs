@@ -37,7 +37,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 /// The systems that calls go to.
-pub const SYSTEMS: [&str; 3] = ["proxmox", "talos", "kubernetes"];
+pub const SYSTEMS: &[&str] = &["proxmox", "talos", "kubernetes", "gce", "aws"];
 
 /// A call from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,6 +192,19 @@ impl Gate {
         self.inner.state.lock().follow_script(&script);
         *self.inner.script.lock() = script;
         self.tell();
+    }
+
+    /// The same while machines run: those that are to die as soon as they have power have it already, and die now.
+    pub async fn change_faults(&self, script: FaultScript) {
+        let now = |rule: &&MachineRule| {
+            rule.fault == MachineFault::Die && rule.stage.is_none() && rule.call.is_none()
+        };
+        let dying: Vec<Pattern> =
+            script.machines.iter().filter(now).map(|rule| rule.machine.clone()).collect();
+        self.set_faults(script);
+        for machine in dying {
+            self.kill(machine).await;
+        }
     }
 
     fn script(&self) -> Arc<FaultScript> {

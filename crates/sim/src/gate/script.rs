@@ -3,8 +3,9 @@
 //! ```yaml
 //! seed: 7                        # of the random faults
 //! calls:
-//!   - system: proxmox            # proxmox, talos or kubernetes
-//!     operation: "POST */clone"  # a star stands for any text; Talos: the method (ApplyConfiguration)
+//!   - system: proxmox            # proxmox, gce, aws, talos or kubernetes
+//!     operation: "POST */clone"  # a star stands for any text; others say compute.instances.insert, ec2:RunInstances,
+//!                                # ApplyConfiguration
 //!     object: "mgmt-cp-*"        # what the call is about, as the call log names it
 //!     nth: 2                     # starts with the second call that fits (default 1)
 //!     times: 3                   # and meets so many (default 1; "always" for all)
@@ -21,7 +22,7 @@
 //!   - machine: mgmt-cp-0         # name or address; stars as above
 //!     stage: booting             # die: when it gets there ...
 //!     call: 40                   # ... or just before the call with this number; without both: as soon as it has power
-//!     fault: die                 # die, never-boots, never-joins, clock-skew SECONDS
+//!     fault: die                 # die, never-boots, never-joins, never-promoted, clock-skew SECONDS
 //! ```
 //!
 //! Random faults are drawn from the seed and from *what* is called and how often that was called before, not from the order
@@ -356,7 +357,7 @@ machines:
 
     #[test]
     fn all_problems_come_with_their_lines() {
-        let text = "calls:\n  - fault: explode\n  - system: aws\n    nth: 0\n    fault: reset\nrandom:\n  rate: 2\n  faults: []\nmachines:\n  - machine: a\n    stage: flying\n    fault: never-boots\n";
+        let text = "calls:\n  - fault: explode\n  - system: vsphere\n    nth: 0\n    fault: reset\nrandom:\n  rate: 2\n  faults: []\nmachines:\n  - machine: a\n    stage: flying\n    fault: never-boots\n";
         let problems = FaultScript::parse(text).unwrap_err();
         let lines: Vec<u64> = problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [2, 3, 4, 7, 8, 11, 12], "{problems:?}");

@@ -170,7 +170,7 @@ fn machines_die_once_for_every_rule() {
     assert!(gate.dies_in(&["cp-1", "10.0.0.2"], Stage::PoweringOn));
     assert!(gate.dies_in(&["cp-1", "10.0.0.2"], Stage::Booting));
     assert!(gate.never_boots(&["x", "10.0.0.2"]) && !gate.never_boots(&["x"]));
-    assert!(!gate.never_joins(&["x"]));
+    assert!(!gate.never_joins(&["x"]) && !gate.never_promoted(&["x"]));
     assert_eq!(gate.clock_skew(&["w"]), Some(-5));
 }
 
@@ -188,4 +188,21 @@ async fn faults_come_and_are_mended_while_it_runs() {
     gate.set_faults(FaultScript::default());
     mended.await.unwrap();
     assert_eq!(pass(&gate, "POST a").await, Ok(Leaving::Answer));
+}
+
+#[tokio::test]
+async fn machines_that_have_power_die_when_a_new_script_says_so() {
+    let gate = gate("");
+    let mut orders = gate.take_kills();
+    let script = "machines:\n- {machine: cp-1, fault: die}\n- {machine: cp-2, stage: booting, fault: die}\n\
+                  - {machine: cp-3, call: 7, fault: die}\n- {machine: cp-1, fault: never-boots}";
+    let changing = gate.clone();
+    let script = FaultScript::parse(script).unwrap();
+    let changed = tokio::spawn(async move { changing.change_faults(script).await });
+    let order = orders.recv().await.unwrap();
+    assert!(order.machine.fits("cp-1") && !order.machine.fits("cp-2"));
+    assert!(gate.never_boots(&["cp-1"]), "it does not come back");
+    order.done.send(()).unwrap();
+    changed.await.unwrap();
+    assert!(orders.try_recv().is_err(), "the others wait for their moment");
 }

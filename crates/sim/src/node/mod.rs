@@ -522,6 +522,7 @@ impl Keeper {
         let id = world.random().next();
         let newcomer = Newcomer { id, name: self.node.hostname(), address: self.node.options.address };
         let never_joins = self.node.fault(Gate::never_joins).unwrap_or_default();
+        let never_promoted = self.node.fault(Gate::never_promoted).unwrap_or_default();
         let mut etcd = world.etcd();
         let came = match call {
             EtcdCall::Create => {
@@ -539,6 +540,7 @@ impl Keeper {
                 None => Input::EtcdRemoved,
             }),
             EtcdCall::Stop(_) => None,
+            EtcdCall::Promote(_) if never_promoted => Some(Input::EtcdNotPromoted),
             EtcdCall::Promote(member) => {
                 Some(if etcd.promote(member) { Input::EtcdPromoted } else { Input::EtcdNotPromoted })
             }

@@ -115,7 +115,7 @@ impl State {
         let ticket = cookie
             .split(';')
             .find_map(|part| part.trim().strip_prefix("PVEAuthCookie="))
-            .map(|value| super::request::decode(value, false));
+            .map(|value| crate::urlencoded::decode(value, false));
         let Some(ticket) = ticket.filter(|t| !t.is_empty()) else {
             return Err(Refusal::unauthorized("No ticket"));
         };

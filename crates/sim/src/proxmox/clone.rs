@@ -53,7 +53,10 @@ impl State {
         }
         let plan = self.check_clone(caller, call, node, source, vmid)?;
         let mut config = self.cloned_config(source, call);
-        let (outcome, copied) = self.copy_drives(&plan, &mut config, now);
+        let (outcome, copied) = match self.clone_lock(&config, &plan) {
+            Ok(()) => self.copy_drives(&plan, &mut config, now),
+            Err(why) => (Err(why), 0),
+        };
         self.insert_locked(&plan, pool);
         let work = match outcome {
             Ok(()) => Work::Clone { source, vmid, target: plan.target, config },
@@ -242,6 +245,28 @@ impl State {
         (Ok(()), copied)
     }
 
+    /// Volumes are allocated under a lock of the whole cluster, which is waited for ten seconds: on a storage that can't keep
+    /// up, one copy too many does not get it.
+    pub(super) fn storage_lock(&self, name: &str) -> Result<(), String> {
+        let Some(most) = self.storages.get(name).and_then(|storage| storage.copies) else { return Ok(()) };
+        let copying = |work: &Work| match work {
+            Work::Clone { config, .. } | Work::Create { config, .. } => {
+                storages_of(config).any(|other| other == name)
+            }
+            _ => false,
+        };
+        let busy = self.active.iter().filter_map(|upid| self.tasks.get(upid)).filter(|t| copying(&t.work));
+        if busy.count() >= most {
+            return Err(format!("cfs-lock 'storage-{name}' error: got lock request timeout"));
+        }
+        Ok(())
+    }
+
+    fn clone_lock(&self, config: &BTreeMap<String, String>, plan: &Plan) -> Result<(), String> {
+        let name = plan.storage.clone().or_else(|| storages_of(config).next());
+        name.map_or(Ok(()), |name| self.storage_lock(&name))
+    }
+
     fn full_copy(&mut self, plan: &Plan, drive: &Drive, now: u64) -> Result<Volume, String> {
         let Some(source) = self.volume(&drive.volume, &plan.node).cloned() else {
             return Err(format!("volume '{}' does not exist", drive.volume));
@@ -280,4 +305,10 @@ impl State {
         self.put(&storage, &plan.node, volume)?;
         Ok(volid)
     }
+}
+
+/// Storages of all disks of a configuration.
+fn storages_of(config: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    let drives = config.iter().filter(|(key, _)| schema::is_drive(key));
+    drives.filter_map(|(_, text)| Drive::parse(text).storage().map(ToString::to_string))
 }

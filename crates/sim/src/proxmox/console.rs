@@ -21,6 +21,17 @@ impl State {
         true
     }
 
+    /// A storage gets slow: only so many copies can be made on it at once. `None` mends it.
+    pub fn limit_copies(&mut self, name: &str, most: Option<usize>) -> bool {
+        self.storages.get_mut(name).map(|storage| storage.copies = most).is_some()
+    }
+
+    /// Moves a virtual machine to another host, as a migration does; its disks are on storages that both have.
+    pub fn move_to_host(&mut self, vmid: u32, host: &str) -> bool {
+        let there = self.nodes.contains_key(host);
+        self.vms.get_mut(&vmid).filter(|_| there).map(|vm| host.clone_into(&mut vm.node)).is_some()
+    }
+
     /// Gives a token another secret.
     pub fn set_token_secret(&mut self, user: &str, token: &str, secret: &str) -> bool {
         let held = self.users.get_mut(user).and_then(|user| user.tokens.get_mut(token));
@@ -103,6 +114,8 @@ mod tests {
         assert!(state.fill_storage("ceph-vm") && state.clear_storage("ceph-vm"));
         assert!(state.set_token_secret("root@pam", "butler", "other") && state != fresh);
         assert!(state.set_token_secret("root@pam", "butler", "7f0c2a5e-3c43-4d5b-9c0f-2f6f0e0d9a11"));
+        assert!(state.limit_copies("ceph-vm", Some(2)) && state.limit_copies("ceph-vm", None));
+        assert!(state.move_to_host(9000, "pve3") && state.move_to_host(9000, "pve1"));
         assert!(state.set_online("pve2", false) && state.set_online("pve2", true));
         assert!(state.move_to_id(9000, 9999) && state.move_to_id(9999, 9000));
         assert!(state.set_role("/", "NoAccess") && state.set_role("/", "Administrator"));
@@ -112,7 +125,12 @@ mod tests {
         assert_eq!(state.name_of(500), Some("prod-cp-0"));
         assert!(state.rename(500, "other") && state.remove_foreign(500));
         assert_eq!((state.vmids(), state.volumes()), (fresh.vmids(), fresh.volumes()));
-        for nobody in [state.fill_storage("x"), state.set_online("x", true), state.remove_foreign(1)] {
+        for nobody in [
+            state.move_to_host(9000, "x"),
+            state.fill_storage("x"),
+            state.set_online("x", true),
+            state.remove_foreign(1),
+        ] {
             assert!(!nobody);
         }
     }

@@ -35,7 +35,7 @@ mod volumes;
 mod work;
 
 pub use request::{Answer, Call};
-pub use shell::{Proxmox, ProxmoxError, ProxmoxHandle, ProxmoxOptions};
+pub use shell::{Proxmox, ProxmoxHandle};
 pub use site::{
     ProxmoxSite, Secret, SiteAcl, SiteImage, SiteNames, SiteNetwork, SiteNode, SiteStorage, SiteTemplate,
     SiteToken, SiteUser, SiteVm,

@@ -2,63 +2,21 @@
 
 use super::request::{Answer, Call, Refusal};
 use super::shell::Shell;
-use crate::fabric::{FabricListener, Stream};
-use crate::gate::{self, Fault, Leaving, Verdict};
+use crate::gate::{self, Fault};
+use crate::infrastructure::port::{self, Answered, Cut};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderName, SERVER};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// pveproxy takes no more than this outside of uploads.
 const LARGEST_BODY: usize = 512 * 1024;
 const CSRF: HeaderName = HeaderName::from_static("csrfpreventiontoken");
 
-/// The connection is to be cut instead of answered.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is cut on purpose")]
-struct Cut;
-
-/// Serves until it is aborted; its connections end with it.
-pub(super) async fn accept(mut listener: FabricListener, tls: Arc<ServerConfig>, shell: Arc<Shell>) {
-    let acceptor = TlsAcceptor::from(tls);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(stream) => {
-                    connections.spawn(connection(stream, acceptor.clone(), shell.clone()));
-                }
-                Err(_) => return,
-            },
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-        }
-    }
-}
-
-async fn connection(stream: Stream, acceptor: TlsAcceptor, shell: Arc<Shell>) {
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake with the simulated Proxmox failed"),
-        Err(_) => return tracing::debug!("TLS handshake with the simulated Proxmox timed out"),
-    };
-    let service = service_fn(move |request| answer(shell.clone(), request));
-    let serving = auto::Builder::new(TokioExecutor::new());
-    // An error here is a connection that was cut, by either side.
-    let _ = serving.serve_connection(TokioIo::new(stream), service).await;
-}
-
-async fn answer(shell: Arc<Shell>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
+pub(super) async fn answer(shell: Arc<Shell>, request: Request<Incoming>) -> Answered {
     let (parts, body) = request.into_parts();
     let header =
         |name: &HeaderName| parts.headers.get(name).and_then(|v| v.to_str().ok()).map(ToString::to_string);
@@ -76,22 +34,21 @@ async fn answer(shell: Arc<Shell>, request: Request<Incoming>) -> Result<Respons
 }
 
 /// Through the gate, and back.
-async fn pass(shell: &Shell, mut call: Call) -> Result<Response<Full<Bytes>>, Cut> {
+async fn pass(shell: &Shell, mut call: Call) -> Answered {
     let (operation, object) = shell.describe(&call);
     let mutates = call.method != "GET";
-    let ticket = match shell.gate.enter(gate::Call { system: "proxmox", operation, object, mutates }).await {
-        Verdict::Proceed(ticket) => ticket,
-        Verdict::Refuse(fault) => return refused(fault),
+    let answer = async |stale| {
+        call.stale = stale;
+        shell.answer(&call).await
     };
-    call.stale = ticket.is_stale();
-    let answer = shell.answer(&call).await;
-    match ticket.leave().await {
-        Leaving::Answer => Ok(respond(answer)),
-        Leaving::Lose => Err(Cut),
+    let told = gate::Call { system: "proxmox", operation, object, mutates };
+    match port::pass(&shell.base.gate, told, answer).await {
+        Ok(answer) => Ok(respond(answer)),
+        Err(fault) => refused(fault),
     }
 }
 
-fn refused(fault: Fault) -> Result<Response<Full<Bytes>>, Cut> {
+fn refused(fault: Fault) -> Answered {
     match fault {
         Fault::Throttle => Ok(refuse(429, "Too Many Requests")),
         Fault::Status(401) => Ok(refuse(401, "permission denied - invalid PVE ticket")),
@@ -112,8 +69,7 @@ fn refuse(status: u16, message: &str) -> Response<Full<Bytes>> {
 }
 
 fn respond(answer: Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(answer.body.to_string())));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = port::response(answer.status, answer.body.to_string());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json;charset=UTF-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));

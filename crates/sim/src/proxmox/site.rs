@@ -68,6 +68,9 @@ pub struct SiteStorage {
     /// Nodes that have it; all when empty.
     #[serde(default)]
     pub nodes: Vec<String>,
+    /// So many copies can be made on it at once, and one more fails for want of the storage's lock; no limit without.
+    #[serde(default)]
+    pub copies: Option<usize>,
 }
 
 /// A template with Talos on its disk.
@@ -225,8 +228,13 @@ impl Secret {
         Self(value.into())
     }
 
-    pub(super) fn is(&self, value: &str) -> bool {
+    pub(crate) fn is(&self, value: &str) -> bool {
         self.0 == value
+    }
+
+    /// The value, for the one who made it up.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
     }
 }
 
@@ -401,6 +409,7 @@ impl ProxmoxSite {
             shared: false,
             enabled: true,
             nodes: Vec::new(),
+            copies: None,
         }
     }
 }

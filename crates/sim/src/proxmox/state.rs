@@ -54,6 +54,8 @@ pub(super) struct Storage {
     pub(super) enabled: bool,
     /// Empty: all.
     pub(super) nodes: Vec<String>,
+    /// So many copies may be made on it at once: the next one does not get the storage's lock in time.
+    pub(super) copies: Option<usize>,
     /// By [`Storage::key`].
     pub(super) volumes: BTreeMap<String, Volume>,
 }
@@ -287,6 +289,7 @@ impl State {
                 shared: storage.shared,
                 enabled: storage.enabled,
                 nodes: storage.nodes.clone(),
+                copies: storage.copies,
                 volumes: BTreeMap::new(),
             };
             state.storages.insert(storage.name.clone(), made);

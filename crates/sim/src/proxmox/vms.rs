@@ -123,11 +123,15 @@ impl State {
         }
         let mut config = self.fresh_config(now);
         let mut copied = 0;
-        let mut failed = None;
+        let storages = call.params.iter().filter(|(key, _)| schema::is_drive(key));
+        let locked = storages.filter_map(|(_, text)| self.storage_lock(Drive::parse(text).storage()?).err());
+        let mut failed = locked.map(|why| format!("unable to create VM {vmid} - {why}")).next();
         for (key, value) in call.params.iter().filter(|(key, _)| schema::option(key).is_some()) {
+            if failed.is_some() {
+                break;
+            }
             if let Err(why) = config::set_option(self, &mut config, vmid, node, key, value, now) {
                 failed = Some(format!("unable to create VM {vmid} - {why}"));
-                break;
             }
             if value.contains("import-from=") {
                 copied += 1 << 30;

@@ -3,8 +3,8 @@
 use crate::site::{Site, Wish, apply, cni, condition, node_ready, until};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, Pod, Service};
-use kube::api::{Api, ListParams, PostParams};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Service};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 fn template(app: &str, more: Value) -> Value {
@@ -190,6 +190,39 @@ async fn stateful_pods_get_their_volumes_from_a_driver_that_runs() {
     apply(&client, deployment("longhorn-driver", 1, json!({}))).await;
     until(Api::<StatefulSet>::default_namespaced(client.clone()), "db", "ready", |set| {
         set["status"]["readyReplicas"] == 1
+    })
+    .await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_controller_makes_load_balancers_for_machines_that_it_knows() {
+    let (site, client) = ready_site().await;
+    apply(&client, deployment("cloud-controller-manager", 1, json!({}))).await;
+    until(
+        Api::<Deployment>::default_namespaced(client.clone()),
+        "cloud-controller-manager",
+        "ready",
+        |deployment| condition(deployment, "Available") == Some("True".into()),
+    )
+    .await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "lb", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    apply(&client, service).await;
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    // It has no machine that it knows: there is no providerID on any node.
+    let early = services.get("lb").await.unwrap();
+    assert!(early.status.and_then(|status| status.load_balancer?.ingress).is_none());
+    let nodes: Api<Node> = Api::all(client.clone());
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        let name = node.metadata.name.unwrap();
+        let excluded = "node.kubernetes.io/exclude-from-external-load-balancers";
+        let patch = json!({"spec": {"providerID": format!("cloud://project/zone/{name}")},
+            "metadata": {"labels": {excluded: null}}});
+        nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+    until(services, "lb", "addressed", |s| {
+        s.pointer("/status/loadBalancer/ingress/0/ip") == Some(&"198.18.0.10".into())
     })
     .await;
     site.stop().await;

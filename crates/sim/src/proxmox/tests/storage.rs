@@ -134,3 +134,25 @@ fn storages_that_are_not_shared_have_their_room_on_each_host() {
     let all = bench.ok("GET", "/cluster/resources?type=storage", "");
     assert_eq!(all.as_array().unwrap().len(), 9);
 }
+
+#[test]
+fn one_copy_too_many_does_not_get_the_storages_lock() {
+    let mut bench = Bench::with(&site(), 1.0);
+    assert!(bench.state.limit_copies("ceph-vm", Some(2)));
+    let mut clone = |id: u32| {
+        let form = format!("newid={id}&full=1&storage=ceph-vm");
+        bench.ok("POST", "/nodes/pve1/qemu/9000/clone", &form).as_str().unwrap().to_string()
+    };
+    let upids = [200, 201, 202].map(&mut clone);
+    bench.now += 3_600_000;
+    bench.settle();
+    let lock = "clone failed: cfs-lock 'storage-ceph-vm' error: got lock request timeout";
+    assert_eq!(upids.map(|upid| bench.exit(&upid)), ["OK", "OK", lock]);
+    assert_eq!(bench.refused("GET", "/nodes/pve1/qemu/202/config", "").0, 500, "nothing is left of it");
+    // With the others done, there is room again.
+    let upid =
+        bench.ok("POST", "/nodes/pve1/qemu/9000/clone", "newid=202&full=1").as_str().unwrap().to_string();
+    bench.now += 3_600_000;
+    bench.settle();
+    assert_eq!(bench.exit(&upid), "OK");
+}

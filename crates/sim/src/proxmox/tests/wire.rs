@@ -2,14 +2,9 @@
 
 use super::*;
 use crate::gate::{Fault, Gate, Progress};
-use crate::{Fabric, Network, SimCa, World, WorldOptions};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
+use crate::infrastructure::calling;
+use crate::{Fabric, Network, Place, SimCa, World, WorldOptions};
 use hyper::ext::ReasonPhrase;
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
-use std::sync::Arc;
 use std::time::Duration;
 
 struct Lab {
@@ -24,50 +19,34 @@ impl Lab {
     async fn new() -> Self {
         let (fabric, gate, ca) = (Fabric::default(), Gate::default(), SimCa::generate().unwrap());
         let world = World::on(Network::Fabric(fabric.clone()), WorldOptions { speed: 0.0, seed: 1 });
-        let options = ProxmoxOptions {
+        let place = Place {
             world: world.clone(),
             fabric: fabric.clone(),
             gate: gate.clone(),
             ca: ca.clone(),
             speed: 0.0,
-            seed: 1,
         };
-        let proxmox = Proxmox::serve(&site(), options).await.unwrap();
+        let proxmox = Proxmox::serve(&site(), place, 1).unwrap();
         Self { fabric, world, gate, ca, proxmox }
     }
 
     /// One call on a connection of its own: status, reason, body. `None` when the connection was cut.
     async fn call(&self, method: &str, target: &str, form: &str) -> Option<(u16, String, Value)> {
-        let mut roots = RootCertStore::empty();
-        roots.add(crate::pki::certificates(self.ca.pem()).unwrap().remove(0)).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let address = self.fabric.resolve("pve.example.internal").unwrap();
+        const HOST: &str = "pve.example.internal";
+        let address = self.fabric.resolve(HOST).unwrap();
         let stream = self.fabric.dial((address, 8006).into()).unwrap();
-        let name = ServerName::try_from("pve.example.internal").unwrap();
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        let connection = tokio::spawn(connection);
         let request = http::Request::builder()
             .method(method)
             .uri(format!("/api2/json{target}"))
             .header("host", "pve.example.internal:8006")
             .header("authorization", "PVEAPIToken=root@pam!butler=7f0c2a5e-3c43-4d5b-9c0f-2f6f0e0d9a11")
             .header("content-type", "application/x-www-form-urlencoded")
-            .body(Full::new(bytes::Bytes::from(form.to_string())))
+            .body(form.to_string())
             .unwrap();
-        let response = sender.send_request(request).await.ok()?;
+        let response = calling::send(stream, self.ca.pem(), HOST, request).await?;
         let reason = response.extensions().get::<ReasonPhrase>();
         let reason = reason.map(|r| String::from_utf8_lossy(r.as_bytes()).into_owned()).unwrap_or_default();
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.ok()?.to_bytes();
-        drop(sender);
-        let _ = connection.await;
-        Some((status, reason, serde_json::from_slice(&body).unwrap()))
+        Some((response.status().as_u16(), reason, serde_json::from_slice(response.body()).unwrap()))
     }
 
     async fn ok(&self, method: &str, target: &str, form: &str) -> Value {
@@ -149,15 +128,14 @@ async fn a_snapshot_goes_on_somewhere_else() {
     lab.ok("DELETE", "/nodes/pve1/qemu/200", "").await;
     lab.proxmox.stop().await;
     let other = Fabric::default();
-    let options = ProxmoxOptions {
+    let place = Place {
         world: World::on(Network::Fabric(other.clone()), WorldOptions { speed: 0.0, seed: 1 }),
         fabric: other.clone(),
         gate: lab.gate.clone(),
         ca: lab.ca.clone(),
         speed: 0.0,
-        seed: 1,
     };
-    let proxmox = Proxmox::resume(&site(), snapshot, options).await.unwrap();
+    let proxmox = Proxmox::resume(&site(), snapshot, place).unwrap();
     let branch = Lab { fabric: other, proxmox, ..lab };
     assert_eq!(branch.ok("GET", "/nodes/pve1/qemu/200/config", "").await["name"], "cp-0");
     branch.proxmox.stop().await;
