@@ -44,6 +44,18 @@ impl Default for Connection {
     }
 }
 
+impl Connection {
+    /// Also trusts the certificate authority that comes with credentials: it travels with them, wherever the controllers run.
+    pub(crate) fn trusting(&self, credentials: &Credentials) -> Self {
+        let mut connection = self.clone();
+        if let Some(pem) = credentials.get("ca.crt") {
+            let given = connection.ca_pem.take().unwrap_or_default();
+            connection.ca_pem = Some(format!("{given}\n{pem}"));
+        }
+        connection
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A proxy's URL can hold a password.

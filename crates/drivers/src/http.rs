@@ -22,7 +22,7 @@ pub(crate) struct Http {
 }
 
 /// What is asked.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     /// With its query, and without a secret: it is written down.
@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) object: String,
     pub(crate) mutates: bool,
     pub(crate) form: Option<Vec<(String, String)>>,
+    /// A body in JSON, in place of a form.
+    pub(crate) json: Option<Value>,
     /// Never written down.
     pub(crate) headers: Vec<(&'static str, String)>,
 }
@@ -92,6 +94,9 @@ impl Http {
             builder =
                 builder.header("content-type", "application/x-www-form-urlencoded").body(encode_form(form));
         }
+        if let Some(json) = &request.json {
+            builder = builder.json(json);
+        }
         let response = builder.send().await.map_err(|error| self.broken(request, &error))?;
         let status = response.status().as_u16();
         let reason = response
@@ -106,9 +111,22 @@ impl Http {
 
     /// Tells the flight recorder how a call ended.
     pub(crate) fn record(&self, request: &Request, began: jiff::Timestamp, since: Instant, outcome: Outcome) {
+        let operation = format!("{} {}", request.method, request.path);
+        self.record_as(operation, request, began, since, outcome);
+    }
+
+    /// The same, where method and path don't say what was asked.
+    pub(crate) fn record_as(
+        &self,
+        operation: String,
+        request: &Request,
+        began: jiff::Timestamp,
+        since: Instant,
+        outcome: Outcome,
+    ) {
         self.recorder.record(Call {
             system: self.system,
-            operation: format!("{} {}", request.method, request.path),
+            operation,
             object: request.object.clone(),
             mutates: request.mutates,
             began,
@@ -221,6 +239,13 @@ pub(crate) fn escape(text: &str) -> String {
 /// How long until the next look at something that began so long ago: 3 % of it, from 20 ms to 2 s.
 pub(crate) fn recheck_after(elapsed: Duration) -> Duration {
     (elapsed * 3 / 100).clamp(Duration::from_millis(20), Duration::from_secs(2))
+}
+
+/// Host and port of a URL.
+pub(crate) fn door(url: &str) -> Option<(String, u16)> {
+    let url: reqwest::Url = url.parse().ok()?;
+    let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+    Some((host, url.port_or_known_default()?))
 }
 
 #[cfg(test)]

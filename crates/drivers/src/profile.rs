@@ -1,7 +1,9 @@
 //! What is known about an infrastructure without asking it. Pure data; the only place besides [`crate::connect`] that
 //! tells infrastructures apart.
 
-use butler_api::Provider;
+use butler_api::{Provider, ProviderConfigSpec};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Properties of an infrastructure that plans need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,24 @@ impl Profile {
                 fills_backend_pools: true,
                 ..cloud
             },
+        }
+    }
+}
+
+impl Profile {
+    /// The objects of the cloud controller manager on a new cluster, where we make them ourselves. `None` where a source gives
+    /// them, or there is none.
+    pub fn cloud_controller_objects(
+        &self,
+        cluster: &str,
+        config: &ProviderConfigSpec,
+        credentials: &BTreeMap<String, Vec<u8>>,
+    ) -> Option<Vec<Value>> {
+        match self.provider {
+            Provider::Gcp => {
+                crate::gcp::controller_manager(self.cloud_controller.as_ref()?, cluster, config, credentials)
+            }
+            _ => None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::failure::Failure;
 use crate::profile::Profile;
 use async_trait::async_trait;
-use butler_api::{DiskSpec, LoadBalancerRequestSpec, MachineRole};
+use butler_api::{DiskSpec, LoadBalancerOutputs, LoadBalancerRequestSpec, MachineRole};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -229,28 +229,50 @@ pub struct LoadBalancerFacts {
     pub endpoint: String,
     /// The infrastructure's own id.
     pub resource_id: String,
-    /// Registered targets, by address or id.
+    /// What is known of each port.
+    pub listeners: Vec<ListenerFacts>,
+    /// Targets that somebody else has put there: left alone, and reported.
+    pub foreign_targets: Vec<String>,
+    /// What other tools need to know of it.
+    pub outputs: LoadBalancerOutputs,
+    /// Settings that were asked for and that this infrastructure lacks, each with a reason.
+    pub lacking: Vec<String>,
+}
+
+/// What is known of one port of a load balancer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListenerFacts {
+    /// Port on the load balancer.
+    pub port: u16,
+    /// The infrastructure's id of what holds its targets.
+    pub resource_id: String,
+    /// Registered targets by address; none that is draining.
     pub registered: Vec<String>,
     /// Those of them that pass their health check.
     pub healthy: Vec<String>,
+    /// Targets on their way out: no new connections, old ones until the delay is over.
+    pub draining: Vec<String>,
 }
 
 /// Makes and removes load balancers.
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
-    /// One step towards the load balancer and its targets.
+    /// One step towards the load balancer and its targets. Ready does not wait for targets to be healthy.
     async fn ensure(
         &self,
         wanted: &LoadBalancerWanted,
         operation: Option<&Operation>,
     ) -> Result<Progress<LoadBalancerFacts>, Failure>;
 
-    /// One step towards its absence.
+    /// One step towards its absence, with everything that was made for it.
     async fn delete(
         &self,
         wanted: &LoadBalancerWanted,
         operation: Option<&Operation>,
     ) -> Result<Progress<()>, Failure>;
+
+    /// All parts of load balancers that carry a cluster's tag; every cluster's without `cluster_uid`.
+    async fn owned(&self, cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure>;
 }
 
 /// What a bootstrap is going to need of an infrastructure.
@@ -262,6 +284,10 @@ pub struct PreflightWanted {
     pub machines: Vec<MachineWanted>,
     /// Whether an image is going to be brought for machines that name none.
     pub brings_image: bool,
+    /// The load balancer, where one is going to be made.
+    pub load_balancer: Option<LoadBalancerWanted>,
+    /// The endpoint that the user has given in place of one.
+    pub endpoint: Option<String>,
 }
 
 /// How a check came out.

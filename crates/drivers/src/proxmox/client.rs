@@ -94,6 +94,7 @@ impl Client {
                 mutates,
                 form: form.clone(),
                 headers: self.headers(ticket.as_ref(), mutates),
+                ..Request::default()
             };
             // Proxmox takes no body with DELETE: parameters are in the query there.
             if method == Method::DELETE
@@ -173,7 +174,7 @@ impl Client {
                 ("username".to_owned(), username.clone()),
                 ("password".to_owned(), password.clone()),
             ]),
-            headers: Vec::new(),
+            ..Request::default()
         };
         let data = self.send(&request).await?;
         let text = |key: &str| data.get(key).and_then(Value::as_str).map(str::to_owned);

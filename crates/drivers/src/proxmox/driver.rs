@@ -9,6 +9,7 @@ use super::settings::Settings;
 use crate::failure::{Class, Failure};
 use crate::http::{escape, recheck_after};
 use crate::seam::{Operation, Owner};
+use crate::together::Together;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +18,14 @@ use std::time::Duration;
 /// How long until a look at something that Proxmox gives no time for.
 pub(crate) const SOON: Duration = Duration::from_millis(100);
 
+/// What a list is about that several machines share.
+const ALL: &str = "all machines";
+
 /// How an operation begins that is no task, but a chosen id.
 const RESERVED: &str = "reserve:";
+
+/// Nodes that are up, and what is on them.
+type ByNode = (Vec<String>, Vec<Vm>);
 
 /// A Proxmox cluster.
 pub(crate) struct Driver {
@@ -28,6 +35,10 @@ pub(crate) struct Driver {
     pub(crate) reserved: Mutex<BTreeMap<u32, String>>,
     /// Where machines were last seen, by the uid of their requests: a hint that saves a list, and is never believed unseen.
     places: Mutex<BTreeMap<String, (String, u32)>>,
+    /// The cluster's list, for all machines that look at once.
+    listing: Together<Result<Vec<Vm>, Failure>>,
+    /// The nodes' own lists, likewise.
+    listing_by_node: Together<Result<ByNode, Failure>>,
     /// Failed tasks that were reported: the same task must not be reported for ever when its id is kept.
     reported: Mutex<BTreeSet<String>>,
 }
@@ -40,6 +51,16 @@ pub(crate) enum Followed {
     },
     /// It is over, or nobody knows it any more: what is there decides.
     Over,
+}
+
+/// A task that is not over.
+pub(crate) struct RunningTask {
+    pub(crate) upid: String,
+    pub(crate) kind: String,
+    /// What it is about: an id, or a file's name.
+    pub(crate) id: String,
+    /// Whether we have begun it.
+    pub(crate) ours: bool,
 }
 
 /// Where a machine is, by what the caller knows.
@@ -56,6 +77,8 @@ impl Driver {
             settings,
             reserved: Mutex::default(),
             places: Mutex::default(),
+            listing: Together::default(),
+            listing_by_node: Together::default(),
             reported: Mutex::default(),
         }
     }
@@ -111,25 +134,47 @@ impl Driver {
         }
     }
 
-    /// Everything that has an id, as the cluster shows it.
-    pub(crate) async fn list(&self, object: &str) -> Result<Vec<Vm>, Failure> {
-        let path = "/cluster/resources?type=vm";
-        let value = self.client.get(path, object).await;
-        let value = value.map_err(|error| error.failure(&format!("listing the machines for {object}")))?;
-        Ok(read_list(&value, None))
+    /// What a node is busy with.
+    pub(crate) async fn running_tasks(&self, node: &str, object: &str) -> Result<Vec<RunningTask>, Failure> {
+        let path = format!("/nodes/{}/tasks?source=active", escape(node));
+        let value = self.client.get(&path, object).await;
+        let value =
+            value.map_err(|error| error.failure(&format!("listing the tasks on {node} for {object}")))?;
+        let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+        let running = value.as_array().into_iter().flatten().filter_map(|entry| {
+            let over = entry.get("endtime").is_some_and(|end| !end.is_null());
+            let upid = text(entry, "upid").filter(|_| !over)?;
+            let kind = text(entry, "type").unwrap_or_default();
+            let id = text(entry, "id").unwrap_or_default();
+            let ours = text(entry, "user").is_none_or(|user| self.client.is_user(&user));
+            Some(RunningTask { upid, kind, id, ours })
+        });
+        Ok(running.collect())
     }
 
-    /// Everything on some nodes, as their configuration files say: slower to ask, and never behind.
-    pub(crate) async fn list_on(&self, nodes: &[String], object: &str) -> Result<Vec<Vm>, Failure> {
-        let mut all = Vec::new();
-        for node in nodes {
-            let path = format!("/nodes/{}/qemu", escape(node));
-            let value = self.client.get(&path, object).await;
-            let value = value
-                .map_err(|error| error.failure(&format!("listing the machines on {node} for {object}")))?;
-            all.extend(read_list(&value, Some(node)));
-        }
-        Ok(all)
+    /// Everything that has an id, as the cluster shows it.
+    pub(crate) async fn list(&self) -> Result<Vec<Vm>, Failure> {
+        let ask = || async {
+            let value = self.client.get("/cluster/resources?type=vm", ALL).await;
+            let value = value.map_err(|error| error.failure(&format!("listing {ALL}")))?;
+            Ok(read_list(&value, None))
+        };
+        self.listing.ask(ask).await
+    }
+
+    /// All nodes that are up, and everything on them as their configuration files say: slower to ask, and never behind.
+    pub(crate) async fn list_by_node(&self) -> Result<ByNode, Failure> {
+        let ask = || async {
+            let nodes = self.all_online(ALL).await?;
+            let lists = nodes.iter().map(|node| async move {
+                let value = self.client.get(&format!("/nodes/{}/qemu", escape(node)), ALL).await;
+                let value = value.map_err(|error| error.failure(&format!("listing {ALL} on {node}")))?;
+                Ok(read_list(&value, Some(node)))
+            });
+            let lists: Vec<Vec<Vm>> = futures::future::try_join_all(lists).await?;
+            Ok((nodes, lists.concat()))
+        };
+        self.listing_by_node.ask(ask).await
     }
 
     /// Nodes of ours that are up, in the order of the settings.

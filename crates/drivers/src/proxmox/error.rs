@@ -26,7 +26,7 @@ pub(crate) enum CallError {
     Failed(Failure),
 }
 
-/// Part of a sentence, and what it means.
+/// Part of a sentence, in which a star stands for any text, and what it means.
 struct Meaning {
     text: &'static str,
     class: Class,
@@ -34,23 +34,48 @@ struct Meaning {
     remedy: &'static str,
 }
 
+impl Meaning {
+    /// Whether a sentence has all parts, in their order.
+    fn is_of(&self, sentence: &str) -> bool {
+        let mut rest = Some(sentence);
+        for part in self.text.split('*') {
+            rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, after)| after);
+        }
+        rest.is_some()
+    }
+}
+
 const fn meaning(text: &'static str, class: Class, reason: &'static str, remedy: &'static str) -> Meaning {
     Meaning { text, class, reason, remedy }
 }
 
 const ROOM: &str = "free some space on the storage, or name another one in the ProviderConfig";
+const STORAGE: &str = "name a storage that exists, is enabled, is on that node and takes this content";
+const LOCK: &str = "it is tried again; another task holds the lock";
 const AGAIN: &str = "it is tried again; when it lasts, look at the load and the tasks of the Proxmox nodes";
 
 /// Sentences in lower case; the first that fits wins.
 const MEANINGS: &[Meaning] = &[
     meaning("already exists", Class::Retryable, "VmidTaken", AGAIN),
     meaning("already defined on node", Class::Retryable, "VmidTaken", AGAIN),
-    meaning("can't lock file", Class::Retryable, "Locked", "it is tried again; another task holds the lock"),
+    meaning("can't lock file", Class::Retryable, "Locked", LOCK),
+    // A storage is locked by its cluster-wide name while a disk is made, and whoever does not get the lock within seconds
+    // fails: with many clones at once that is the usual answer, and says nothing against the storage.
+    meaning("lock request timeout", Class::Retryable, "Locked", LOCK),
+    meaning("-locked command timed out", Class::Retryable, "Locked", LOCK),
+    meaning("no quorum", Class::Retryable, "NoQuorum", "bring enough Proxmox nodes back"),
+    meaning(
+        "storage*is not online",
+        Class::Retryable,
+        "StorageOffline",
+        "bring the storage's server back, or the way to it; it is tried again",
+    ),
     meaning("detected modified configuration", Class::Retryable, "ConfigChanged", AGAIN),
     meaning("got timeout", Class::Retryable, "Busy", AGAIN),
     meaning("vm is locked", Class::Retryable, "Locked", "wait for the other task, or run qm unlock"),
     meaning("not enough space", Class::Quota, "StorageFull", ROOM),
     meaning("no space left", Class::Quota, "StorageFull", ROOM),
+    meaning("insufficient free space", Class::Quota, "StorageFull", ROOM),
     meaning("out of space", Class::Quota, "StorageFull", ROOM),
     meaning("storage is full", Class::Quota, "StorageFull", ROOM),
     meaning("is full", Class::Quota, "StorageFull", ROOM),
@@ -67,12 +92,15 @@ const MEANINGS: &[Meaning] = &[
         "NoSuchStorage",
         "name a storage that exists (pvesm status lists them)",
     ),
-    meaning(
-        "storage",
-        Class::InvalidConfig,
-        "StorageUnusable",
-        "name a storage that exists, is enabled, is on that node and takes this content",
-    ),
+    // Only what a storage is said to be or to lack: its mere name is in many a sentence that will not be true tomorrow.
+    meaning("storage*does not exist", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("storage*is disabled", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("storage*is not available on node", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("storage*is not configured for content", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("storage*does not support", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("not a file based storage", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("non-shared storage", Class::InvalidConfig, "StorageUnusable", STORAGE),
+    meaning("cfs-lock", Class::Retryable, "Locked", LOCK),
     meaning(
         "unable to find configuration file",
         Class::InvalidConfig,
@@ -105,7 +133,6 @@ const MEANINGS: &[Meaning] = &[
         "name nodes that exist in the ProviderConfig",
     ),
     meaning("no such cluster node", Class::InvalidConfig, "NoSuchNode", "name nodes that exist"),
-    meaning("no quorum", Class::Retryable, "NoQuorum", "bring enough Proxmox nodes back"),
     meaning("not enough memory", Class::Quota, "OutOfMemory", "free memory on the node, or ask for less"),
     meaning(
         "cannot allocate memory",
@@ -220,7 +247,7 @@ impl Refusal {
             408 | 502..=504 => return (Class::Retryable, "Unavailable", AGAIN),
             _ => {}
         }
-        if let Some(found) = MEANINGS.iter().find(|meaning| text.contains(meaning.text)) {
+        if let Some(found) = MEANINGS.iter().find(|meaning| meaning.is_of(&text)) {
             return (found.class, found.reason, found.remedy);
         }
         match self.status {
@@ -287,6 +314,32 @@ mod tests {
                 "Locked",
             ),
             (500, "VM is locked (clone)", Class::Retryable, "Locked"),
+            (
+                500,
+                "clone failed: cfs-lock 'storage-ceph-vm' error: got lock request timeout",
+                Class::Retryable,
+                "Locked",
+            ),
+            (500, "'storage-ceph-vm'-locked command timed out - aborting", Class::Retryable, "Locked"),
+            (500, "cfs-lock 'storage-ceph-vm' error: no quorum!", Class::Retryable, "NoQuorum"),
+            (500, "cfs-lock 'storage-ceph-vm' error: something new", Class::Retryable, "Locked"),
+            (500, "cfs-lock 'storage-thin' error: no space left on device", Class::Quota, "StorageFull"),
+            (500, "storage 'nfs-1' is not online", Class::Retryable, "StorageOffline"),
+            (
+                500,
+                "unable to read '/mnt/storage/x.raw': input/output error",
+                Class::Retryable,
+                "ProxmoxError",
+            ),
+            (500, "storage 'fast' is disabled", Class::InvalidConfig, "StorageUnusable"),
+            (500, "storage 'fast' is not available on node 'pve2'", Class::InvalidConfig, "StorageUnusable"),
+            (
+                500,
+                "storage 'fast' is not configured for content-type 'import'",
+                Class::InvalidConfig,
+                "StorageUnusable",
+            ),
+            (500, "storage 'fast' does not support vm images", Class::InvalidConfig, "StorageUnusable"),
             (500, "storage 'fast' does not exist", Class::InvalidConfig, "StorageUnusable"),
             (500, "no such storage 'fast'", Class::InvalidConfig, "NoSuchStorage"),
             (

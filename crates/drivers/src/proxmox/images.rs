@@ -3,7 +3,7 @@
 //! A file has no tags, so its name carries whose it is: `<name>.butler.<cluster>.<cluster uid>.<object uid>.<format>`. A
 //! storage that the nodes don't share needs the file on every one of them.
 
-use super::driver::{Driver, Followed};
+use super::driver::{Driver, Followed, RunningTask, SOON};
 use super::error::CallError;
 use super::mutation::Wire;
 use crate::change::PlannedChange;
@@ -20,6 +20,36 @@ use std::time::Duration;
 /// Images of one Proxmox cluster.
 pub(crate) struct ProxmoxImages(pub(crate) Arc<Driver>);
 
+/// Where files can be.
+struct Places {
+    /// Nodes that machines are put on.
+    ours: Vec<String>,
+    /// Nodes that may have been ours before somebody took them out of the ProviderConfig.
+    others: Vec<String>,
+    /// Nodes of ours that can't be looked at now, and have files of their own.
+    down: Vec<String>,
+}
+
+impl Places {
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.ours.iter().chain(&self.others)
+    }
+
+    /// What can't be looked at is not absent.
+    fn all_up(&self, object: &str) -> Result<(), Failure> {
+        if self.down.is_empty() {
+            return Ok(());
+        }
+        let down = self.down.join(", ");
+        Err(Failure::new(
+            Class::Retryable,
+            "NodeUnreachable",
+            format!("{object}: the files on {down} can't be seen or removed while it is down"),
+            "bring the Proxmox node back; or take it out of nodes in the ProviderConfig, and remove its file by hand",
+        ))
+    }
+}
+
 #[async_trait]
 impl Images for ProxmoxImages {
     async fn ensure(
@@ -34,9 +64,14 @@ impl Images for ProxmoxImages {
         }
         let storage = &self.0.settings.image_storage;
         let volume = format!("{storage}:import/{file}");
-        for node in self.places(&object).await? {
+        let hosts = self.0.all_online(&object).await?;
+        for node in self.places(&hosts, &object).await?.ours {
             if self.volumes(&node, &object).await?.contains(&volume) {
                 continue;
+            }
+            // Asked for already, and the answer was lost: the same file is not fetched twice.
+            if let Some(upid) = self.being_fetched(std::slice::from_ref(&node), wanted, &object).await? {
+                return Ok(Progress::waiting("the download to finish", Some(Operation(upid)), SOON));
             }
             let change =
                 PlannedChange::new("image", &wanted.name, download_words(wanted, storage, &node)).to_string();
@@ -66,15 +101,23 @@ impl Images for ProxmoxImages {
         if let Followed::Running { recheck, upid } = self.0.follow(operation, &object).await? {
             return Ok(Progress::waiting("the file's task to finish", Some(Operation(upid)), recheck));
         }
+        // A file that is being fetched is not listed before it is whole. Tasks first: one that ends between the two looks has
+        // its file in the list.
+        let hosts = self.0.all_online(&object).await?;
+        if let Some(upid) = self.being_fetched(&hosts, wanted, &object).await? {
+            return Ok(Progress::waiting("the file's download to finish", Some(Operation(upid)), SOON));
+        }
         let storage = &self.0.settings.image_storage;
-        for node in self.places(&object).await? {
+        let places = self.places(&hosts, &object).await?;
+        // Twice: one list that is behind, as that of a shared file system can be, must not make a file be forgotten.
+        for node in places.all().chain(places.all()) {
             // By name and owner, not by the whole file name: whoever found it by `owned` knows no format.
-            let volumes = self.volumes(&node, &object).await?;
+            let volumes = self.volumes_at(node, &places, &object).await?;
             let Some(volume) = volumes.into_iter().find(|volume| is_of(volume, wanted)) else { continue };
             let words = format!("delete the file from {storage} on {node}");
             let change = PlannedChange::new("image", &wanted.name, words).to_string();
             let path =
-                format!("/nodes/{}/storage/{}/content/{}", escape(&node), escape(storage), escape(&volume));
+                format!("/nodes/{}/storage/{}/content/{}", escape(node), escape(storage), escape(&volume));
             let wire = Wire { method: Method::DELETE, path, form: Vec::new() };
             let operation = match self.0.send(wire, &change).await {
                 Ok(operation) => operation,
@@ -87,14 +130,19 @@ impl Images for ProxmoxImages {
                 recheck_after(Duration::ZERO),
             ));
         }
+        // Last, so that whatever can be reached is gone by then.
+        places.all_up(&object)?;
         Ok(Progress::Ready(()))
     }
 
     async fn owned(&self, cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure> {
         let object = "images of ours";
         let mut found: Vec<OwnedResource> = Vec::new();
-        for node in self.places(object).await? {
-            for volume in self.volumes(&node, object).await? {
+        let hosts = self.0.all_online(object).await?;
+        let places = self.places(&hosts, object).await?;
+        places.all_up(object)?;
+        for node in places.all() {
+            for volume in self.volumes_at(node, &places, object).await? {
                 let Some((name, owner)) = owner_of(&volume) else { continue };
                 let known = found.iter().any(|other| other.id == volume);
                 if !known && cluster_uid.is_none_or(|uid| uid == owner.cluster_uid) {
@@ -107,21 +155,61 @@ impl Images for ProxmoxImages {
 }
 
 impl ProxmoxImages {
-    /// Nodes whose storage has to be looked at: the first when they share it, else all that are up.
-    async fn places(&self, object: &str) -> Result<Vec<String>, Failure> {
-        let mut nodes = self.0.online(object).await?;
-        let storage = &self.0.settings.image_storage;
-        let Some(first) = nodes.first() else {
-            return self.0.settings.place("", &[]).map(|node| vec![node]);
+    /// Nodes whose storage has to be looked at, of those that are up: the first when they share it, else all.
+    async fn places(&self, hosts: &[String], object: &str) -> Result<Places, Failure> {
+        let settings = &self.0.settings;
+        let storage = &settings.image_storage;
+        let (ours, down): (Vec<String>, Vec<String>) =
+            settings.nodes.iter().cloned().partition(|node| hosts.contains(node));
+        let Some(first) = ours.first() else {
+            let ours = settings.place("", &[]).map(|node| vec![node])?;
+            return Ok(Places { ours, others: Vec::new(), down: Vec::new() });
         };
         let path = format!("/nodes/{}/storage/{}/status", escape(first), escape(storage));
         let status = self.0.client.get(&path, object).await;
         let status = status
             .map_err(|error| error.failure(&format!("looking at the storage {storage} for {object}")))?;
         if status.get("shared").and_then(super::model::number) == Some(1) {
-            nodes.truncate(1);
+            return Ok(Places { ours: vec![first.clone()], others: Vec::new(), down: Vec::new() });
         }
-        Ok(nodes)
+        let others = hosts.iter().filter(|node| !settings.nodes.contains(node)).cloned().collect();
+        Ok(Places { ours, others, down })
+    }
+
+    /// Files on one of the places. A node that is not ours need not have the storage.
+    async fn volumes_at(
+        &self,
+        node: &str,
+        places: &Places,
+        object: &str,
+    ) -> Result<BTreeSet<String>, Failure> {
+        match self.volumes(node, object).await {
+            Err(failure)
+                if failure.class == Class::InvalidConfig
+                    && places.others.iter().any(|other| other == node) =>
+            {
+                Ok(BTreeSet::new())
+            }
+            told => told,
+        }
+    }
+
+    /// A task that is fetching the image on one of some nodes.
+    async fn being_fetched(
+        &self,
+        nodes: &[String],
+        wanted: &ImageWanted,
+        object: &str,
+    ) -> Result<Option<String>, Failure> {
+        for node in nodes {
+            let running = self.0.running_tasks(node, object).await?;
+            // The task's id is the file's name.
+            let ours = |task: &RunningTask| task.kind == "download" && is_of(&task.id, wanted);
+            if let Some(task) = running.into_iter().find(ours) {
+                return Ok(Some(task.upid));
+            }
+        }
+        Ok(None)
     }
 
     async fn volumes(&self, node: &str, object: &str) -> Result<BTreeSet<String>, Failure> {

@@ -1,6 +1,6 @@
 //! Machines at Proxmox: looks, asks the plan, makes at most one change.
 
-use super::driver::{Driver, Followed, SOON, Whom, reservation, reserved_id, vanished};
+use super::driver::{Driver, Followed, RunningTask, SOON, Whom, reservation, reserved_id, vanished};
 use super::error::CallError;
 use super::model::{Config, Vm, agent_addresses, number};
 use super::mutation::{Mutation, Verb};
@@ -11,7 +11,6 @@ use crate::seam::{
     MachineFacts, MachineTarget, MachineWanted, Machines, Operation, OwnedResource, Owner, Progress,
 };
 use async_trait::async_trait;
-use serde_json::Value;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,13 +93,12 @@ impl Machines for ProxmoxMachines {
             let what = format!("the task {} to finish", upid.split(':').nth(5).unwrap_or("of Proxmox"));
             return Ok(Progress::waiting(what, Some(Operation(upid)), recheck));
         }
-        let vms = self.0.list(&object).await?;
+        let vms = self.0.list().await?;
         if let Some(progress) = self.remove(target, vms, &object).await? {
             return Ok(progress);
         }
         // The cluster's list lags behind; before we say that it is gone, the nodes themselves are asked.
-        let nodes = self.0.all_online(&object).await?;
-        let vms = self.0.list_on(&nodes, &object).await?;
+        let (nodes, vms) = self.0.list_by_node().await?;
         if let Some(progress) = self.remove(target, vms, &object).await? {
             return Ok(progress);
         }
@@ -115,7 +113,7 @@ impl Machines for ProxmoxMachines {
     async fn owned(&self, cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure> {
         let object = "machines of ours";
         let mut found = Vec::new();
-        for vm in self.0.list(object).await? {
+        for vm in self.0.list().await? {
             // A half-made clone has its mark and no tags yet, so tags alone can't say what is not ours.
             let in_range = self.0.settings.range.is_none_or(|(start, end)| (start..=end).contains(&vm.vmid));
             if vm.container || vm.template || !(in_range || vm.tags.contains(super::mark::OURS)) {
@@ -157,7 +155,7 @@ impl ProxmoxMachines {
     async fn look_for(&self, target: &MachineTarget, object: &str) -> Result<Option<(Vm, Config)>, Failure> {
         let vmid = target.provider_id.as_deref().and_then(parse_provider_id).map(|(_, vmid)| vmid);
         let whom = Whom { name: &target.name, owner: &target.owner, vmid };
-        let vms = self.0.list(object).await?;
+        let vms = self.0.list().await?;
         let seen = self.0.observe(&whom, vms, object).await?;
         match identify(&target.name, &target.owner, &seen) {
             Ok(Identity::Ours(vm)) => {
@@ -173,13 +171,12 @@ impl ProxmoxMachines {
     /// What is there of one machine. The cluster's list lags behind: before it is said that nobody is there, and something is
     /// made, the nodes themselves are asked.
     async fn look(&self, whom: &Whom<'_>, object: &str) -> Result<Observed, Failure> {
-        let vms = self.0.list(object).await?;
+        let vms = self.0.list().await?;
         let seen = self.0.observe(whom, vms.clone(), object).await?;
         if identify(whom.name, whom.owner, &seen)? != Identity::Nobody {
             return Ok(seen);
         }
-        let nodes = self.0.all_online(object).await?;
-        let mut all = self.0.list_on(&nodes, object).await?;
+        let (nodes, mut all) = self.0.list_by_node().await?;
         // Containers, and what is on nodes that are down, is only in the first list.
         all.extend(
             vms.into_iter().filter(|vm| !all.iter().any(|other| other.vmid == vm.vmid)).collect::<Vec<_>>(),
@@ -337,19 +334,11 @@ impl ProxmoxMachines {
     /// A task of ours that is making some machine, and may have none to show yet.
     async fn being_made(&self, nodes: &[String], object: &str) -> Result<Option<String>, Failure> {
         for node in nodes {
-            let path = format!("/nodes/{}/tasks?source=active", escape(node));
-            let value = self.0.client.get(&path, object).await;
-            let value =
-                value.map_err(|error| error.failure(&format!("listing the tasks on {node} for {object}")))?;
-            let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            let making = value.as_array().into_iter().flatten().find_map(|entry| {
-                let makes = matches!(text(entry, "type").as_deref(), Some("qmclone" | "qmcreate"));
-                let over = entry.get("endtime").is_some_and(|end| !end.is_null());
-                let ours = text(entry, "user").is_none_or(|user| self.0.client.is_user(&user));
-                (makes && !over && ours).then(|| text(entry, "upid")).flatten()
-            });
-            if making.is_some() {
-                return Ok(making);
+            let running = self.0.running_tasks(node, object).await?;
+            let makes =
+                |task: &RunningTask| task.ours && matches!(task.kind.as_str(), "qmclone" | "qmcreate");
+            if let Some(task) = running.into_iter().find(makes) {
+                return Ok(Some(task.upid));
             }
         }
         Ok(None)

@@ -26,6 +26,11 @@ use crate::seam::Infrastructure;
 use butler_api::{Provider, ProviderConfigSpec};
 use std::sync::Arc;
 
+/// Host and port of its API.
+pub(crate) fn doors(config: &ProviderConfigSpec) -> Vec<(String, u16)> {
+    config.proxmox.iter().filter_map(|proxmox| crate::http::door(&proxmox.endpoint)).collect()
+}
+
 /// The Proxmox cluster that a ProviderConfig describes. Makes no call.
 pub(crate) fn connect(
     config: &ProviderConfigSpec,
@@ -33,13 +38,7 @@ pub(crate) fn connect(
     connection: &Connection,
 ) -> Result<Infrastructure, Failure> {
     let (settings, block) = settings::Settings::read(config)?;
-    // A certificate authority in the credentials travels with them, wherever the controllers run.
-    let mut connection = connection.clone();
-    if let Some(pem) = credentials.get("ca.crt") {
-        let given = connection.ca_pem.take().unwrap_or_default();
-        connection.ca_pem = Some(format!("{given}\n{pem}"));
-    }
-    let http = Http::new("proxmox", &block.endpoint, block.insecure, &connection)?;
+    let http = Http::new("proxmox", &block.endpoint, block.insecure, connection)?;
     let client = client::Client::new(http, credentials)?;
     let driver = Arc::new(driver::Driver::new(client, settings));
     Ok(Infrastructure {

@@ -211,7 +211,7 @@ impl ProxmoxPreflight {
     }
 
     async fn there(&self, wanted: &PreflightWanted) -> Result<There, Failure> {
-        let vms = self.0.list(OBJECT).await?;
+        let vms = self.0.list().await?;
         let ours = self.ours(wanted, &vms).await?;
         Ok(There { vms, ours })
     }

@@ -8,11 +8,12 @@ use super::mutation::{Mutation, Verb};
 use super::plan::{Identity, Observed, Plan, identify, plan, plan_removal};
 use super::settings::Settings;
 use crate::change::PlannedChange;
-use crate::failure::{Class, Failure};
+use crate::dry_run::{NothingAsked, Recorded, stuck};
+use crate::failure::Failure;
 use crate::profile::Profile;
 use crate::seam::{
-    Finding, ImageFacts, ImageWanted, Images, Infrastructure, MachineFacts, MachineTarget, MachineWanted,
-    Machines, Operation, OwnedResource, Preflight, PreflightWanted, Progress, Verdict,
+    ImageFacts, ImageWanted, Images, Infrastructure, MachineFacts, MachineTarget, MachineWanted, Machines,
+    Operation, OwnedResource, Progress,
 };
 use async_trait::async_trait;
 use butler_api::{Provider, ProviderConfigSpec};
@@ -39,27 +40,27 @@ struct Model {
     changes: Vec<PlannedChange>,
 }
 
-struct Hands(Arc<ProxmoxRecording>);
+impl Recorded for ProxmoxRecording {
+    fn infrastructure(self: Arc<Self>) -> Infrastructure {
+        Infrastructure {
+            profile: Profile::of(Provider::Proxmox),
+            machines: self.clone(),
+            images: Some(self.clone()),
+            load_balancers: None,
+            preflight: Arc::new(NothingAsked),
+        }
+    }
+
+    fn changes(&self) -> Vec<PlannedChange> {
+        self.model.lock().changes.clone()
+    }
+}
 
 impl ProxmoxRecording {
     pub(crate) fn new(config: &ProviderConfigSpec) -> Result<Self, Failure> {
         let (settings, _) = Settings::read(config)?;
         let model = Mutex::new(Model { vms: template(&settings, None), ..Model::default() });
         Ok(Self { settings, model })
-    }
-
-    pub(crate) fn infrastructure(recording: &Arc<Self>) -> Infrastructure {
-        Infrastructure {
-            profile: Profile::of(Provider::Proxmox),
-            machines: Arc::new(Hands(Arc::clone(recording))),
-            images: Some(Arc::new(Hands(Arc::clone(recording)))),
-            load_balancers: None,
-            preflight: Arc::new(Hands(Arc::clone(recording))),
-        }
-    }
-
-    pub(crate) fn changes(&self) -> Vec<PlannedChange> {
-        self.model.lock().changes.clone()
     }
 
     fn seen(&self, model: &Model, vmid: Option<u32>) -> Observed {
@@ -152,27 +153,27 @@ impl Model {
 }
 
 #[async_trait]
-impl Machines for Hands {
+impl Machines for ProxmoxRecording {
     async fn ensure(
         &self,
         wanted: &MachineWanted,
         _operation: Option<&Operation>,
     ) -> Result<Progress<MachineFacts>, Failure> {
-        let mut model = self.0.model.lock();
+        let mut model = self.model.lock();
         if let Some(image) = wanted.image.as_deref().filter(|image| !image.contains(':')) {
             let known = |vm: &Vm| vm.name.as_deref() == Some(image) || vm.vmid.to_string() == image;
             if !model.vms.iter().any(known) {
-                let assumed = template(&self.0.settings, Some(image));
+                let assumed = template(&self.settings, Some(image));
                 model.vms.extend(assumed);
             }
         }
         loop {
-            let ours = match identify(&wanted.name, &wanted.owner, &self.0.seen(&model, None))? {
+            let ours = match identify(&wanted.name, &wanted.owner, &self.seen(&model, None))? {
                 Identity::Ours(vm) => Some(vm),
                 _ => None,
             };
-            let seen = self.0.seen(&model, ours.as_ref().map(|vm| vm.vmid));
-            match (plan(wanted, &self.0.settings, &seen)?, ours) {
+            let seen = self.seen(&model, ours.as_ref().map(|vm| vm.vmid));
+            match (plan(wanted, &self.settings, &seen)?, ours) {
                 (Plan::Do(mutation), _) => model.apply(&mutation),
                 (Plan::Settled, Some(vm)) => {
                     let fixed = wanted.static_address.as_ref().map(|fixed| fixed.address);
@@ -187,8 +188,8 @@ impl Machines for Hands {
     }
 
     async fn find(&self, target: &MachineTarget) -> Result<Option<MachineFacts>, Failure> {
-        let model = self.0.model.lock();
-        let Ok(Identity::Ours(vm)) = identify(&target.name, &target.owner, &self.0.seen(&model, None)) else {
+        let model = self.model.lock();
+        let Ok(Identity::Ours(vm)) = identify(&target.name, &target.owner, &self.seen(&model, None)) else {
             return Ok(None);
         };
         let config = model.configs.get(&vm.vmid).cloned().unwrap_or_default();
@@ -201,14 +202,14 @@ impl Machines for Hands {
         target: &MachineTarget,
         _operation: Option<&Operation>,
     ) -> Result<Progress<()>, Failure> {
-        let mut model = self.0.model.lock();
+        let mut model = self.model.lock();
         loop {
-            let vmid = match identify(&target.name, &target.owner, &self.0.seen(&model, None)) {
+            let vmid = match identify(&target.name, &target.owner, &self.seen(&model, None)) {
                 Ok(Identity::Ours(vm)) => Some(vm.vmid),
                 _ => None,
             };
-            let seen = self.0.seen(&model, vmid);
-            match plan_removal(&target.name, &target.owner, &self.0.settings, &seen)? {
+            let seen = self.seen(&model, vmid);
+            match plan_removal(&target.name, &target.owner, &self.settings, &seen)? {
                 Some(Plan::Do(mutation)) => model.apply(&mutation),
                 Some(Plan::Wait(what)) => return Err(stuck(&what)),
                 Some(Plan::Settled) | None => return Ok(Progress::Ready(())),
@@ -217,7 +218,7 @@ impl Machines for Hands {
     }
 
     async fn owned(&self, cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure> {
-        let model = self.0.model.lock();
+        let model = self.model.lock();
         let owned = model.vms.iter().filter_map(|vm| {
             let mark = model.configs.get(&vm.vmid)?.mark()?;
             cluster_uid.is_none_or(|uid| uid == mark.cluster_uid).then(|| OwnedResource {
@@ -232,18 +233,18 @@ impl Machines for Hands {
 }
 
 #[async_trait]
-impl Images for Hands {
+impl Images for ProxmoxRecording {
     async fn ensure(
         &self,
         wanted: &ImageWanted,
         _operation: Option<&Operation>,
     ) -> Result<Progress<ImageFacts>, Failure> {
-        let storage = &self.0.settings.image_storage;
+        let storage = &self.settings.image_storage;
         let image_ref = format!("{storage}:import/{}", file_name(wanted)?);
-        let mut model = self.0.model.lock();
+        let mut model = self.model.lock();
         if model.images.insert(image_ref.clone()) {
             // Whether the nodes share the storage is not known without asking: listed for each.
-            for node in &self.0.settings.nodes {
+            for node in &self.settings.nodes {
                 let words = download_words(wanted, storage, node);
                 model.changes.push(PlannedChange::new("image", &wanted.name, words));
             }
@@ -256,11 +257,11 @@ impl Images for Hands {
         wanted: &ImageWanted,
         _operation: Option<&Operation>,
     ) -> Result<Progress<()>, Failure> {
-        let storage = &self.0.settings.image_storage;
+        let storage = &self.settings.image_storage;
         let image_ref = format!("{storage}:import/{}", file_name(wanted)?);
-        let mut model = self.0.model.lock();
+        let mut model = self.model.lock();
         if model.images.remove(&image_ref) {
-            for node in &self.0.settings.nodes {
+            for node in &self.settings.nodes {
                 let words = format!("delete the file from {storage} on {node}");
                 model.changes.push(PlannedChange::new("image", &wanted.name, words));
             }
@@ -271,26 +272,4 @@ impl Images for Hands {
     async fn owned(&self, _cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure> {
         Ok(Vec::new())
     }
-}
-
-#[async_trait]
-impl Preflight for Hands {
-    async fn check(&self, _wanted: &PreflightWanted) -> Vec<Finding> {
-        vec![Finding {
-            check: "everything".to_owned(),
-            verdict: Verdict::Skip,
-            detail: "a dry run makes no call".to_owned(),
-            remedy: "run butleradm doctor".to_owned(),
-        }]
-    }
-}
-
-/// The model does everything at once, so a wait would never end.
-fn stuck(what: &str) -> Failure {
-    Failure::new(
-        Class::Terminal,
-        "DryRunStuck",
-        format!("the dry run waits for {what}"),
-        "report this as a bug",
-    )
 }

@@ -1,32 +1,23 @@
 //! The suite's world for Proxmox: the simulated one, reached over TLS through a port of this computer.
 
-use crate::harness::{Fault, Harness, Setup};
-use butler_api::{DiskSpec, MachineRole, ProviderConfigSpec};
+use crate::ground::{Ground, machine, owner};
+use crate::harness::{Harness, Setup};
+use butler_api::ProviderConfigSpec;
 use butler_drivers::{
-    Call, Connection, Credentials, ImageWanted, Infrastructure, MachineWanted, Outcome, Owner, PlannedChange,
-    Recorder, StaticAddress, connect, dry_run,
+    Connection, Credentials, ImageWanted, Infrastructure, MachineWanted, StaticAddress, connect,
 };
-use butler_sim::proxmox::{Proxmox, ProxmoxHandle, ProxmoxOptions, ProxmoxSite, SiteVm};
-use butler_sim::{Fabric, Gate, Network, SimCa, World, WorldOptions};
+use butler_sim::proxmox::{Proxmox, ProxmoxHandle, ProxmoxSite, SiteVm};
+use butler_sim::{Fabric, Place};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub(crate) const SECRET: &str = "7f0c2a5e-3c43-4d5b-9c0f-2f6f0e0d9a11";
+/// A small part of what things really take: long enough to come in between.
+pub(crate) const SLOW: f64 = 0.03;
 const HOST: &str = "pve.example.internal";
-
-/// Keeps what it is told.
-#[derive(Default)]
-pub(crate) struct Journal(pub(crate) Mutex<Vec<Call>>);
-
-impl Recorder for Journal {
-    fn record(&self, call: Call) {
-        self.0.lock().unwrap().push(call);
-    }
-}
 
 /// With a range of ids, as most sites have it.
 pub(crate) type ProxmoxWorld = SimulatedProxmox<true>;
@@ -35,13 +26,10 @@ pub(crate) type ProxmoxWorld = SimulatedProxmox<true>;
 pub(crate) type ProxmoxWithoutRange = SimulatedProxmox<false>;
 
 pub(crate) struct SimulatedProxmox<const RANGE: bool> {
-    world: World,
-    pub(crate) gate: Gate,
+    pub(crate) ground: Ground,
     pub(crate) proxmox: ProxmoxHandle,
-    pub(crate) ca: String,
     pub(crate) door: SocketAddr,
     forwarding: JoinHandle<()>,
-    pub(crate) journal: Arc<Journal>,
     image: (String, String),
 }
 
@@ -60,41 +48,26 @@ pub(crate) fn token() -> Credentials {
 }
 
 impl<const RANGE: bool> SimulatedProxmox<RANGE> {
-    fn config() -> ProviderConfigSpec {
-        let mut config = config();
-        config.proxmox.as_mut().unwrap().vmid_range.take_if(|_| !RANGE);
-        config
+    pub(crate) async fn with(site: ProxmoxSite) -> Self {
+        Self::at_speed(site, 0.0).await
     }
 
-    pub(crate) async fn with(site: ProxmoxSite) -> Self {
-        let fabric = Fabric::default();
-        let world = World::on(Network::Fabric(fabric.clone()), WorldOptions { speed: 0.0, seed: 7 });
-        let (gate, ca) = (Gate::default(), SimCa::generate().unwrap());
-        let options = ProxmoxOptions {
-            world: world.clone(),
-            fabric: fabric.clone(),
-            gate: gate.clone(),
-            ca: ca.clone(),
-            speed: 0.0,
-            seed: 7,
-        };
+    pub(crate) async fn at_speed(site: ProxmoxSite, speed: f64) -> Self {
+        let ground = Ground::new();
         let image = &site.images[0];
         let image = (image.url.clone(), image.sha256.clone());
-        let proxmox = Proxmox::serve(&site, options).await.unwrap();
+        let proxmox = Proxmox::serve(&site, Place { speed, ..ground.place() }, Ground::SEED).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let door = listener.local_addr().unwrap();
-        let forwarding = tokio::spawn(forward(listener, fabric, proxmox.address()));
-        let journal = Arc::default();
-        Self { world, gate, proxmox, ca: ca.pem().to_owned(), door, forwarding, journal, image }
+        let forwarding = tokio::spawn(forward(listener, ground.fabric.clone(), proxmox.address()));
+        Self { ground, proxmox, door, forwarding, image }
     }
 
     pub(crate) fn connection(&self) -> Connection {
         Connection {
             base_url: Some(format!("https://{HOST}:{}", self.door.port())),
-            ca_pem: Some(self.ca.clone()),
             host_aliases: BTreeMap::from([(HOST.to_owned(), self.door.ip())]),
-            recorder: self.journal.clone(),
-            ..Connection::default()
+            ..self.ground.connection()
         }
     }
 }
@@ -112,8 +85,14 @@ async fn forward(listener: TcpListener, fabric: Fabric, to: SocketAddr) {
 }
 
 impl<const RANGE: bool> Harness for SimulatedProxmox<RANGE> {
+    const UNAVAILABLE: u16 = 596;
+
     async fn start(setup: Setup) -> Self {
         let mut site = ProxmoxSite::example();
+        // Each host has its own files here, and all the same ones where there is no range.
+        for storage in site.storages.iter_mut().filter(|storage| RANGE && storage.name == "local") {
+            (storage.shared, storage.kind) = (false, "dir".to_owned());
+        }
         for (index, name) in setup.foreign.iter().enumerate() {
             site.foreign.push(SiteVm {
                 vmid: 150 + u32::try_from(index).unwrap(),
@@ -125,80 +104,41 @@ impl<const RANGE: bool> Harness for SimulatedProxmox<RANGE> {
                 disk: Some(("local-lvm".to_owned(), 1 << 30)),
             });
         }
-        Self::with(site).await
+        Self::at_speed(site, if setup.slow { SLOW } else { 0.0 }).await
+    }
+
+    fn config() -> ProviderConfigSpec {
+        let mut config = config();
+        config.proxmox.as_mut().unwrap().vmid_range.take_if(|_| !RANGE);
+        config
+    }
+
+    fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     fn infrastructure(&self) -> Infrastructure {
         connect(&Self::config(), &token(), &self.connection()).unwrap()
     }
 
-    async fn dry_run(&self, wanted: &MachineWanted) -> Vec<PlannedChange> {
-        let recording = dry_run::Recording::new(&Self::config()).unwrap();
-        recording.infrastructure().machines.ensure(wanted, None).await.unwrap();
-        recording.changes()
-    }
-
     fn wanted(&self, name: &str, number: u8) -> MachineWanted {
-        MachineWanted {
-            owner: Owner {
-                cluster: "butler".to_owned(),
-                cluster_uid: "c0ffee00-1111-4222-8333-444455556666".to_owned(),
-                object_uid: format!("{number:08x}-aaaa-4bbb-8ccc-ddddeeeeffff"),
-            },
-            name: name.to_owned(),
-            role: MachineRole::ControlPlane,
-            cpu: 4,
-            memory_mb: 4096,
-            disk_gb: 40,
-            extra_disks: vec![DiskSpec { size_gb: 20, storage_class: None }],
-            image: None,
-            user_data: None,
-            static_address: Some(StaticAddress {
-                address: Ipv4Addr::new(10, 40, 0, 30 + number).into(),
-                bits: 24,
-                gateway: Some(Ipv4Addr::new(10, 40, 0, 1).into()),
-                nameservers: vec![Ipv4Addr::new(10, 40, 0, 1).into()],
-            }),
-            labels: BTreeMap::new(),
-        }
+        let router = Ipv4Addr::new(10, 40, 0, 1).into();
+        let address = Ipv4Addr::new(10, 40, 0, 30 + number).into();
+        machine(
+            name,
+            number,
+            StaticAddress { address, bits: 24, gateway: Some(router), nameservers: vec![router] },
+        )
     }
 
     fn image(&self) -> Option<ImageWanted> {
         Some(ImageWanted {
-            owner: Owner { object_uid: "image-uid".to_owned(), ..self.wanted("x", 0).owner },
+            owner: owner("image-uid"),
             name: "nocloud-v1-9-2-amd64".to_owned(),
             url: self.image.0.clone(),
             sha256: Some(self.image.1.clone()),
             format: "qcow2".to_owned(),
         })
-    }
-
-    fn calls(&self) -> u64 {
-        self.gate.count()
-    }
-
-    fn changes(&self) -> u64 {
-        self.gate.calls().iter().filter(|logged| logged.call.mutates).count() as u64
-    }
-
-    fn fail(&self, call: u64, fault: Fault) {
-        let fault = match fault {
-            Fault::Unavailable => butler_sim::Fault::Status(596),
-            Fault::Throttle => butler_sim::Fault::Throttle,
-            Fault::Denied => butler_sim::Fault::Status(403),
-            Fault::Cut => butler_sim::Fault::Reset,
-            Fault::Lose => butler_sim::Fault::LoseAnswer,
-            Fault::Stale => butler_sim::Fault::StaleRead,
-        };
-        self.gate.on_call(call, fault);
-    }
-
-    fn recorded(&self) -> Vec<PlannedChange> {
-        self.journal.0.lock().unwrap().iter().filter_map(PlannedChange::from_call).collect()
-    }
-
-    fn journal(&self) -> String {
-        format!("{:?}", self.journal.0.lock().unwrap())
     }
 
     fn secret(&self) -> &'static str {
@@ -215,22 +155,14 @@ impl<const RANGE: bool> Harness for SimulatedProxmox<RANGE> {
         self.proxmox.state().volumes().len()
     }
 
+    fn busy(&self) -> bool {
+        self.proxmox.state().next_due().is_some()
+    }
+
     async fn stop(self) {
         self.forwarding.abort();
         let _ = self.forwarding.await;
         self.proxmox.stop().await;
-        self.world.stop().await;
+        self.ground.world.stop().await;
     }
-}
-
-/// What the journal says of calls that failed.
-pub(crate) fn failures(journal: &Journal) -> Vec<String> {
-    let calls = journal.0.lock().unwrap();
-    calls
-        .iter()
-        .filter_map(|call| match &call.outcome {
-            Outcome::Failed { message, .. } => Some(message.clone()),
-            Outcome::Ok(_) => None,
-        })
-        .collect()
 }

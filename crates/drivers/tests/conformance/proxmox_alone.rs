@@ -1,35 +1,18 @@
 //! What only Proxmox has: its logins, its sites that lack something, addresses by the guest agent.
 
-use crate::harness::Harness;
-use crate::proxmox::{ProxmoxWorld, SECRET, config, failures, token};
+use crate::harness::{Harness, Setup};
+use crate::proxmox::{ProxmoxWorld, SECRET, SLOW, config, token};
+use crate::suite::{Life, machine as finish, make, remove, target};
 use butler_drivers::{
-    Class, Connection, Credentials, Failure, MachineFacts, MachineWanted, PreflightWanted, Progress, Verdict,
-    connect,
+    Class, Connection, Credentials, Failure, MachineTarget, MachineWanted, PreflightWanted, Progress,
+    Verdict, connect,
 };
-use butler_sim::proxmox::{ProxmoxSite, SiteAcl, SiteUser};
+use butler_sim::proxmox::{ProxmoxSite, SiteAcl, SiteUser, SiteVm};
 
 async fn first_failure(world: &ProxmoxWorld, credentials: &Credentials, connection: &Connection) -> Failure {
     let hands = connect(&config(), credentials, connection).unwrap();
     let wanted = world.wanted("butler-cp-0", 0);
     finish(&hands, &wanted).await.unwrap_err()
-}
-
-/// Calls until it is ready or something goes wrong.
-async fn finish(
-    hands: &butler_drivers::Infrastructure,
-    wanted: &MachineWanted,
-) -> Result<MachineFacts, Failure> {
-    let mut operation = None;
-    for _ in 0..400 {
-        match hands.machines.ensure(wanted, operation.as_ref()).await? {
-            Progress::Ready(facts) => return Ok(facts),
-            Progress::InProgress { operation: next, recheck, .. } => {
-                operation = next;
-                tokio::time::sleep(recheck.min(std::time::Duration::from_millis(5))).await;
-            }
-        }
-    }
-    panic!("never ready");
 }
 
 fn password(text: &str) -> Credentials {
@@ -42,12 +25,22 @@ async fn a_password_works_and_a_wrong_one_is_named() {
     let world = ProxmoxWorld::with(ProxmoxSite::example()).await;
     let hands = connect(&config(), &password("rehearsal"), &world.connection()).unwrap();
     finish(&hands, &world.wanted("butler-cp-0", 0)).await.unwrap();
-    let logins =
-        world.journal.0.lock().unwrap().iter().filter(|c| c.operation.contains("/access/ticket")).count();
+    let logins = world
+        .ground
+        .journal
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|c| c.operation.contains("/access/ticket"))
+        .count();
     assert_eq!(logins, 1);
     let failure = first_failure(&world, &password("hunter2"), &world.connection()).await;
     assert_eq!((failure.class, failure.reason.as_str()), (Class::Auth, "LoginFailed"));
-    assert!(!failures(&world.journal).join("\n").contains("hunter2") && !world.journal().contains("hunter2"));
+    assert!(
+        !world.ground.journal.failures().join("\n").contains("hunter2")
+            && !world.journal().contains("hunter2")
+    );
     let wrong =
         Credentials([("token".into(), "root@pam!butler".into()), ("tokenSecret".into(), "no".into())].into());
     assert_eq!(first_failure(&world, &wrong, &world.connection()).await.class, Class::Auth);
@@ -69,7 +62,7 @@ async fn a_certificate_that_is_not_trusted_is_refused() {
     );
     // The authority can come with the credentials; and only `insecure` does without.
     let mut with_ca = token();
-    with_ca.0.insert("ca.crt".to_owned(), world.ca.clone());
+    with_ca.0.insert("ca.crt".to_owned(), world.ground.ca.pem().to_owned());
     let hands = connect(&config(), &with_ca, &stranger).unwrap();
     assert_eq!(hands.machines.owned(None).await.unwrap(), []);
     let mut insecure = config();
@@ -204,4 +197,106 @@ async fn room_that_ours_have_taken_is_not_needed_again() {
     wanted.cluster_uid = Some(uid);
     assert_eq!(failed(&wanted).await, [""; 0]);
     world.stop().await;
+}
+
+/// More clones at once than the storage can lock for: those that come too late are made after the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storage_that_is_locked_is_waited_for() {
+    let world = ProxmoxWorld::at_speed(ProxmoxSite::example(), SLOW).await;
+    world.proxmox.change(|state| assert!(state.limit_copies("ceph-vm", Some(1))));
+    let hands = world.infrastructure();
+    let all = ["b-cp-0", "b-cp-1", "b-cp-2"].map(|name| world.wanted(name, name.as_bytes()[5] - b'0'));
+    let one = async |wanted: &MachineWanted| -> Vec<Failure> {
+        let (mut failures, mut operation) = (Vec::new(), None);
+        for _ in 0..1000 {
+            match hands.machines.ensure(wanted, operation.as_ref()).await {
+                Ok(Progress::Ready(_)) => return failures,
+                Ok(Progress::InProgress { operation: next, .. }) => operation = next,
+                Err(failure) => failures.push(failure),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("{} never got ready: {failures:?}", wanted.name);
+    };
+    let met = futures::future::join_all(all.iter().map(one)).await.concat();
+    assert!(!met.is_empty(), "no clone came too late");
+    for failure in &met {
+        assert_eq!((failure.class, failure.reason.as_str()), (Class::Retryable, "Locked"), "{failure:?}");
+        assert!(failure.message.contains("cfs-lock 'storage-ceph-vm'"), "{failure:?}");
+    }
+    assert_eq!(world.machines().iter().filter(|name| name.starts_with("b-cp-")).count(), 3);
+    world.stop().await;
+}
+
+/// The files of a host that is down are there still, and nobody says that they are not.
+#[tokio::test]
+async fn an_image_on_a_host_that_is_down_is_not_gone() {
+    let world = ProxmoxWorld::start(Setup::default()).await;
+    let empty = world.volumes();
+    let images = world.infrastructure().images.unwrap();
+    let wanted = world.image().unwrap();
+    let mut operation = None;
+    while let Progress::InProgress { operation: next, .. } =
+        images.ensure(&wanted, operation.as_ref()).await.unwrap()
+    {
+        operation = next;
+    }
+    assert_eq!(world.volumes(), empty + 3, "one for each host");
+    world.proxmox.change(|state| assert!(state.set_online("pve2", false)));
+    let failure = loop {
+        match images.delete(&wanted, None).await {
+            Ok(Progress::InProgress { .. }) => {}
+            Ok(Progress::Ready(())) => panic!("the file on pve2 is still there"),
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!((failure.class, failure.reason.as_str()), (Class::Retryable, "NodeUnreachable"));
+    assert!(failure.message.contains("pve2") && failure.remedy.contains("bring"), "{failure:?}");
+    assert_eq!(world.volumes(), empty + 1, "what can be reached is gone");
+    assert_eq!(images.owned(None).await.unwrap_err().reason, "NodeUnreachable");
+    // Back again, and meanwhile taken out of the ProviderConfig: it is looked at all the same.
+    world.proxmox.change(|state| assert!(state.set_online("pve2", true)));
+    let mut fewer = config();
+    fewer.proxmox.as_mut().unwrap().nodes.retain(|node| node != "pve2");
+    let images = connect(&fewer, &token(), &world.connection()).unwrap().images.unwrap();
+    assert_eq!(images.owned(None).await.unwrap().len(), 1);
+    while let Progress::InProgress { .. } = images.delete(&wanted, None).await.unwrap() {}
+    assert_eq!(world.volumes(), empty);
+    world.stop().await;
+}
+
+/// Where a machine was last seen is a hint: one that was moved, by an administrator or by HA, is found and not made again.
+#[tokio::test]
+async fn a_machine_that_was_moved_is_found() {
+    let world = ProxmoxWorld::with(ProxmoxSite::example()).await;
+    let wanted = world.wanted("butler-cp-0", 0);
+    let hands = world.infrastructure();
+    let facts = finish(&hands, &wanted).await.unwrap();
+    let vmid: u32 = facts.provider_id.rsplit('/').next().unwrap().parse().unwrap();
+    assert_eq!(facts.provider_id, format!("proxmox://pve1/qemu/{vmid}"));
+    let (machines, changes) = (world.machines().len(), world.changes());
+    // To another host: by the driver that remembers the old one, and by what the caller has kept.
+    world.proxmox.change(|state| assert!(state.move_to_host(vmid, "pve3")));
+    let moved = finish(&hands, &wanted).await.unwrap();
+    assert_eq!(moved.provider_id, format!("proxmox://pve3/qemu/{vmid}"));
+    let kept = MachineTarget { provider_id: Some(facts.provider_id.clone()), ..target(&wanted) };
+    assert_eq!(hands.machines.find(&kept).await.unwrap(), Some(moved));
+    // Under another id, restored from a backup for one, with somebody else's machine in the old place.
+    world.proxmox.change(|state| {
+        assert!(state.move_to_id(vmid, 290));
+        let other = SiteVm { vmid, name: "other".to_owned(), node: "pve3".to_owned(), ..foreign() };
+        state.add_foreign(&other);
+    });
+    let again = finish(&hands, &wanted).await.unwrap();
+    assert_eq!(again.provider_id, "proxmox://pve3/qemu/290");
+    assert_eq!(hands.machines.find(&kept).await.unwrap(), Some(again));
+    assert_eq!((world.machines().len(), world.changes()), (machines + 1, changes), "nothing was made");
+    remove(&world, &kept, Life::Same).await;
+    assert!(world.machines().contains(&"other".to_owned()) && world.machines().len() == machines);
+    assert!(make(&world, &wanted, Life::Reborn).await.unwrap().running, "and a new one can be made");
+    world.stop().await;
+}
+
+fn foreign() -> SiteVm {
+    SiteVm { address: None, ..ProxmoxSite::example().foreign[1].clone() }
 }

@@ -2,13 +2,13 @@
 
 use crate::harness::{Fault, Harness, Setup};
 use butler_drivers::{
-    Class, Failure, ImageWanted, Infrastructure, MachineFacts, MachineTarget, MachineWanted, Operation,
-    PreflightWanted, Progress, Verdict,
+    Class, Failure, ImageFacts, ImageWanted, Infrastructure, LoadBalancerFacts, LoadBalancerWanted,
+    MachineFacts, MachineTarget, MachineWanted, Operation, PreflightWanted, Progress, Verdict,
 };
 use std::time::Duration;
 
 /// No machine needs so many steps; one that does is stuck.
-const STEPS: usize = 400;
+pub(crate) const STEPS: usize = 400;
 
 /// What a caller does with what it knows when a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +19,26 @@ pub(crate) enum Life {
     Reborn,
 }
 
-fn target(wanted: &MachineWanted) -> MachineTarget {
+pub(crate) fn target(wanted: &MachineWanted) -> MachineTarget {
     MachineTarget { owner: wanted.owner.clone(), name: wanted.name.clone(), provider_id: None }
 }
 
 /// Waits as a caller does, without letting a simulated hour take one.
-async fn pause(recheck: Duration) {
+pub(crate) async fn pause(recheck: Duration) {
     tokio::time::sleep(recheck.min(Duration::from_millis(5))).await;
 }
 
-/// Calls `ensure` until it is ready. Failures that go away by themselves are called again.
-async fn make<H: Harness>(world: &H, wanted: &MachineWanted, life: Life) -> Result<MachineFacts, Failure> {
+/// Calls a verb until it is ready. Failures that go away by themselves are called again.
+pub(crate) async fn until_ready<H: Harness, T>(
+    world: &H,
+    life: Life,
+    call: impl AsyncFn(&Infrastructure, Option<&Operation>) -> Result<Progress<T>, Failure>,
+) -> Result<T, Failure> {
     let mut hands = world.infrastructure();
     let mut operation: Option<Operation> = None;
     for _ in 0..STEPS {
         let before = world.changes();
-        let answer = hands.machines.ensure(wanted, operation.as_ref()).await;
+        let answer = call(&hands, operation.as_ref()).await;
         assert!(world.changes() <= before + 1, "more than one change in a call");
         match answer {
             Ok(Progress::Ready(facts)) => return Ok(facts),
@@ -54,36 +58,63 @@ async fn make<H: Harness>(world: &H, wanted: &MachineWanted, life: Life) -> Resu
             }
         }
     }
-    panic!("{} never got ready: {operation:?}", wanted.name);
+    panic!("never ready: {operation:?}, {:?}", world.machines());
 }
 
-/// Calls `delete` until it is ready.
-async fn remove<H: Harness>(world: &H, target: &MachineTarget, life: Life) {
-    let mut hands = world.infrastructure();
-    let mut operation: Option<Operation> = None;
+/// Makes a machine.
+pub(crate) async fn make<H: Harness>(
+    world: &H,
+    wanted: &MachineWanted,
+    life: Life,
+) -> Result<MachineFacts, Failure> {
+    until_ready(world, life, async |hands, operation| hands.machines.ensure(wanted, operation).await).await
+}
+
+/// Removes a machine.
+pub(crate) async fn remove<H: Harness>(world: &H, target: &MachineTarget, life: Life) {
+    let gone =
+        until_ready(world, life, async |hands, operation| hands.machines.delete(target, operation).await);
+    gone.await.unwrap();
+}
+
+/// Calls a verb until it is ready or something goes wrong.
+pub(crate) async fn settled<T>(
+    call: impl AsyncFn(Option<&Operation>) -> Result<Progress<T>, Failure>,
+) -> Result<T, Failure> {
+    let mut operation = None;
     for _ in 0..STEPS {
-        let before = world.changes();
-        let answer = hands.machines.delete(target, operation.as_ref()).await;
-        assert!(world.changes() <= before + 1, "more than one change in a call");
-        match answer {
-            Ok(Progress::Ready(())) => return,
-            Ok(Progress::InProgress { operation: next, recheck, .. }) => {
+        match call(operation.as_ref()).await? {
+            Progress::Ready(facts) => return Ok(facts),
+            Progress::InProgress { operation: next, recheck, .. } => {
                 operation = next;
                 pause(recheck).await;
             }
-            Err(failure) => {
-                check_failure(&failure);
-                assert!(!failure.class.stops(), "{failure:?}");
-                if life == Life::Reborn {
-                    hands = world.infrastructure();
-                }
-            }
         }
     }
-    panic!("{} never went: {operation:?}", target.name);
+    panic!("never ready: {operation:?}");
 }
 
-fn check_failure(failure: &Failure) {
+/// Makes a machine by these hands, unless something goes wrong.
+pub(crate) async fn machine(hands: &Infrastructure, wanted: &MachineWanted) -> Result<MachineFacts, Failure> {
+    settled(async |operation| hands.machines.ensure(wanted, operation).await).await
+}
+
+/// Makes a load balancer by these hands, unless something goes wrong.
+pub(crate) async fn balancer(
+    hands: &Infrastructure,
+    wanted: &LoadBalancerWanted,
+) -> Result<LoadBalancerFacts, Failure> {
+    let balancers = hands.load_balancers.clone().unwrap();
+    settled(async |operation| balancers.ensure(wanted, operation).await).await
+}
+
+/// Removes a load balancer by these hands, unless something goes wrong.
+pub(crate) async fn removed(hands: &Infrastructure, wanted: &LoadBalancerWanted) -> Result<(), Failure> {
+    let balancers = hands.load_balancers.clone().unwrap();
+    settled(async |operation| balancers.delete(wanted, operation).await).await
+}
+
+pub(crate) fn check_failure(failure: &Failure) {
     assert!(!failure.reason.is_empty() && !failure.reason.contains(' '), "{failure:?}");
     assert!(!failure.message.is_empty() && !failure.remedy.is_empty(), "{failure:?}");
 }
@@ -125,7 +156,7 @@ pub(crate) async fn a_life<H: Harness>() {
 
 /// A machine of the same name that is not ours is never touched.
 pub(crate) async fn a_foreigner_is_left_alone<H: Harness>() {
-    let world = H::start(Setup { foreign: vec!["butler-cp-0".to_owned()] }).await;
+    let world = H::start(Setup { foreign: vec!["butler-cp-0".to_owned()], ..Setup::default() }).await;
     let (machines, volumes) = (world.machines(), world.volumes());
     let wanted = world.wanted("butler-cp-0", 0);
     let failure = make(&world, &wanted, Life::Same).await.unwrap_err();
@@ -147,7 +178,7 @@ pub(crate) async fn many_at_once<H: Harness>() {
         names.iter().enumerate().map(|(n, name)| world.wanted(name, u8::try_from(n).unwrap())).collect();
     let hands = world.infrastructure();
     let before = world.machines().len();
-    let made = futures::future::join_all(all.iter().map(|wanted| one_of_many(&hands, wanted))).await;
+    let made = futures::future::try_join_all(all.iter().map(|wanted| machine(&hands, wanted))).await.unwrap();
     let mut ids: Vec<&String> = made.iter().map(|facts| &facts.provider_id).collect();
     ids.sort();
     ids.dedup();
@@ -155,20 +186,6 @@ pub(crate) async fn many_at_once<H: Harness>() {
     let owned = hands.machines.owned(Some(&all[0].owner.cluster_uid)).await.unwrap();
     assert_eq!(owned.len(), 6);
     world.stop().await;
-}
-
-async fn one_of_many(hands: &Infrastructure, wanted: &MachineWanted) -> MachineFacts {
-    let mut operation = None;
-    for _ in 0..STEPS {
-        match hands.machines.ensure(wanted, operation.as_ref()).await.unwrap() {
-            Progress::Ready(facts) => return facts,
-            Progress::InProgress { operation: next, recheck, .. } => {
-                operation = next;
-                pause(recheck).await;
-            }
-        }
-    }
-    panic!("{} never got ready", wanted.name);
 }
 
 /// Every call of a machine's making and removal goes wrong once, in every way, in both lives.
@@ -229,24 +246,9 @@ pub(crate) async fn no_memory_is_needed<H: Harness>() {
     let world = H::start(Setup::default()).await;
     let wanted = world.wanted("butler-cp-0", 0);
     let empty = (world.machines(), world.volumes());
-    let mut ready = false;
-    for _ in 0..STEPS {
-        match world.infrastructure().machines.ensure(&wanted, None).await.unwrap() {
-            Progress::Ready(_) => {
-                ready = true;
-                break;
-            }
-            Progress::InProgress { recheck, .. } => pause(recheck).await,
-        }
-    }
-    assert!(ready);
+    settled(async |_| world.infrastructure().machines.ensure(&wanted, None).await).await.unwrap();
     assert_eq!(world.machines().iter().filter(|name| **name == wanted.name).count(), 1);
-    for _ in 0..STEPS {
-        match world.infrastructure().machines.delete(&target(&wanted), None).await.unwrap() {
-            Progress::Ready(()) => break,
-            Progress::InProgress { recheck, .. } => pause(recheck).await,
-        }
-    }
+    settled(async |_| world.infrastructure().machines.delete(&target(&wanted), None).await).await.unwrap();
     assert_eq!((world.machines(), world.volumes()), empty);
     world.stop().await;
 }
@@ -298,37 +300,15 @@ pub(crate) async fn an_image<H: Harness>() {
         sha256: None,
         format: String::new(),
     };
-    let mut operation = None;
-    for _ in 0..STEPS {
-        match images.delete(&listed, operation.as_ref()).await.unwrap() {
-            Progress::Ready(()) => break,
-            Progress::InProgress { operation: next, recheck, .. } => {
-                operation = next;
-                pause(recheck).await;
-            }
-        }
-    }
+    settled(async |operation| images.delete(&listed, operation).await).await.unwrap();
     assert_eq!(world.volumes(), volumes);
     assert_eq!(images.owned(None).await.unwrap(), []);
     world.stop().await;
 }
 
-async fn image_ready(
-    hands: &Infrastructure,
-    wanted: &butler_drivers::ImageWanted,
-) -> butler_drivers::ImageFacts {
+async fn image_ready(hands: &Infrastructure, wanted: &ImageWanted) -> ImageFacts {
     let images = hands.images.clone().expect("images");
-    let mut operation = None;
-    for _ in 0..STEPS {
-        match images.ensure(wanted, operation.as_ref()).await.unwrap() {
-            Progress::Ready(facts) => return facts,
-            Progress::InProgress { operation: next, recheck, .. } => {
-                operation = next;
-                pause(recheck).await;
-            }
-        }
-    }
-    panic!("the image never came");
+    settled(async |operation| images.ensure(wanted, operation).await).await.unwrap()
 }
 
 /// The preflight passes in a world that is fine, sees a taken name, and changes nothing.
@@ -337,7 +317,7 @@ pub(crate) async fn a_preflight<H: Harness>() {
     let wanted = PreflightWanted {
         cluster_uid: Some(world.wanted("x-cp-0", 0).owner.cluster_uid),
         machines: vec![world.wanted("butler-cp-0", 0), world.wanted("butler-worker-0", 1)],
-        brings_image: false,
+        ..PreflightWanted::default()
     };
     let findings = world.infrastructure().preflight.check(&wanted).await;
     assert!(findings.len() > 3 && findings.iter().all(|f| f.verdict == Verdict::Pass), "{findings:#?}");
@@ -348,7 +328,7 @@ pub(crate) async fn a_preflight<H: Harness>() {
     assert!(findings.iter().all(|f| f.verdict == Verdict::Pass), "{findings:#?}");
     assert_eq!(world.changes(), changes);
     world.stop().await;
-    let world = H::start(Setup { foreign: vec!["butler-worker-0".to_owned()] }).await;
+    let world = H::start(Setup { foreign: vec!["butler-worker-0".to_owned()], ..Setup::default() }).await;
     let findings = world.infrastructure().preflight.check(&wanted).await;
     let failed: Vec<_> = findings.iter().filter(|f| f.verdict == Verdict::Fail).collect();
     assert!(failed.len() == 1 && failed[0].detail.contains("butler-worker-0"), "{findings:#?}");

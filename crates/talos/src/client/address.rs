@@ -113,16 +113,16 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// The value of `Proxy-Authorization`.
-    pub(super) fn authorization(&self) -> Option<&str> {
+    pub fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
     }
 }
