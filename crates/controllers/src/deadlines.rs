@@ -10,13 +10,15 @@ pub struct Deadlines {
     pub image: Duration,
     /// Until all machines are up and have an address.
     pub machines: Duration,
+    /// Until a load balancer has all its parts.
+    pub load_balancer: Duration,
     /// Until all machines have taken their config.
     pub talos: Duration,
     /// Until etcd runs on the first control plane.
     pub etcd: Duration,
     /// Until the Kubernetes API answers.
     pub kubernetes: Duration,
-    /// Until all addons and nodes are ready, and the endpoint answers.
+    /// Until all addons and nodes are ready, the endpoint answers, and etcd votes on every control plane.
     pub addons: Duration,
     /// Until everything is gone after a deletion.
     pub deletion: Duration,
@@ -36,6 +38,7 @@ impl Default for Deadlines {
         Self {
             image: minutes(45),
             machines: minutes(30),
+            load_balancer: minutes(15),
             talos: minutes(20),
             etcd: minutes(15),
             kubernetes: minutes(15),

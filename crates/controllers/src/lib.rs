@@ -9,15 +9,19 @@ mod bootstrap;
 mod context;
 mod deadlines;
 mod error;
+mod external;
 mod image;
+mod loadbalancer;
 mod machine;
 mod object;
+mod owner;
 mod provider;
 mod report;
 mod runtime;
 mod step;
 mod told;
 
+pub use bootstrap::planned_load_balancer;
 pub use context::{Clock, Context, Infrastructures, RealInfrastructures};
 pub use deadlines::Deadlines;
 pub use error::RunError;
@@ -25,6 +29,6 @@ pub use runtime::{Scope, run, run_for};
 pub use step::{Awaited, Step, Wait};
 
 pub(crate) use butler_drivers::{
-    Class, Failure, ImageFacts, ImageWanted, MachineFacts, MachineTarget, MachineWanted, Operation, Owner,
-    Profile, Progress, StaticAddress,
+    Class, Failure, ImageFacts, ImageWanted, LoadBalancerFacts, LoadBalancerWanted, MachineFacts,
+    MachineTarget, MachineWanted, Operation, Owner, Profile, Progress, StaticAddress,
 };

@@ -1,9 +1,10 @@
 //! How obstacles and milestones are put into words: conditions, failure texts, events. Pure.
 
-use crate::Failure;
+use crate::{Class, Failure};
 use butler_api::{Condition, ConditionStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::borrow::Cow;
 
 /// An event that is to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,15 +16,40 @@ pub(crate) struct Note {
 
 /// What stands between a message and its remedy where a status has only one field for both.
 const REMEDY: &str = "; what to do: ";
-/// Longest text of a condition's message that we write.
+/// Longest text that we write into a status.
 const LONGEST: usize = 4096;
 
-/// Message and remedy in one text.
+/// Message and remedy in one text that fits into a status: of a long one the message is cut, since the remedy stands last and
+/// says what to do.
 pub(crate) fn with_remedy(failure: &Failure) -> String {
     if failure.remedy.is_empty() {
-        return failure.message.clone();
+        return bounded(&failure.message);
     }
-    format!("{}{REMEDY}{}", failure.message, failure.remedy)
+    let remedy = cut(&failure.remedy, LONGEST / 2);
+    let message = cut(&failure.message, LONGEST - REMEDY.len() - remedy.len());
+    format!("{message}{REMEDY}{remedy}")
+}
+
+/// A text as long as a status may hold.
+pub(crate) fn bounded(text: &str) -> String {
+    cut(text, LONGEST).into_owned()
+}
+
+/// Says that something is missing.
+const MORE: &str = " ...";
+
+fn cut(text: &str, longest: usize) -> Cow<'_, str> {
+    if text.len() <= longest {
+        return Cow::Borrowed(text);
+    }
+    let end = (0..=longest - MORE.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    Cow::Owned(format!("{}{MORE}", text.get(..end).unwrap_or_default()))
+}
+
+/// Reason and message of a failure that a status is to name: one that mends itself only if nothing goes on (`stopped`).
+pub(crate) fn told(failure: Option<&Failure>, stopped: bool) -> (Option<String>, Option<String>) {
+    let named = failure.filter(|failure| stopped || failure.class != Class::Retryable);
+    named.map(|failure| (failure.reason.clone(), with_remedy(failure))).unzip()
 }
 
 /// The two parts of such a text.
@@ -40,11 +66,6 @@ pub(crate) fn condition(
     now: Timestamp,
     generation: Option<i64>,
 ) -> Condition {
-    let mut message: String = message.into();
-    if message.len() > LONGEST {
-        let cut = (0..=LONGEST).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-        message.truncate(cut);
-    }
     Condition {
         type_: type_.to_owned(),
         status: if holds { ConditionStatus::True } else { ConditionStatus::False },
@@ -52,7 +73,7 @@ pub(crate) fn condition(
         // Kubernetes keeps times to the second; what is written has to be what is read back.
         last_transition_time: Time(whole_second(now)),
         reason: word(reason),
-        message,
+        message: bounded(&message.into()),
     }
 }
 
@@ -106,7 +127,6 @@ pub(crate) fn warning(old: &[Condition], new: &[Condition], type_: &str) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Class;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -118,6 +138,20 @@ mod tests {
         assert_eq!(split_remedy(&with_remedy(&failure)), ("there is no room", "make some"));
         let bare = Failure::new(Class::Quota, "Full", "there is no room", "");
         assert_eq!(split_remedy(&with_remedy(&bare)), ("there is no room", ""));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_its_remedy_stays() {
+        let long = Failure::new(Class::Quota, "Full", "nö ".repeat(5000), "make some");
+        let text = with_remedy(&long);
+        assert!(text.len() <= LONGEST && text.len() > LONGEST - 8, "{}", text.len());
+        let (message, remedy) = split_remedy(&text);
+        assert!(message.starts_with("nö nö") && message.ends_with(MORE));
+        assert_eq!(remedy, "make some");
+        assert_eq!(condition("Failed", true, "Full", text.clone(), at(1), None).message, text);
+        let endless = Failure::new(Class::Quota, "Full", "ö".repeat(9000), "r".repeat(9000));
+        assert!(with_remedy(&endless).len() <= LONGEST);
+        assert!(bounded(&"ö".repeat(9000)).len() <= LONGEST && bounded("short") == "short");
     }
 
     #[test]

@@ -58,3 +58,18 @@ impl<A> Step<A> {
         }
     }
 }
+
+#[cfg(test)]
+impl<A: std::fmt::Debug> Step<A> {
+    /// For tables of plans: what is to happen, in a word.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Step::Do(actions) => {
+                actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join("+")
+            }
+            Step::Wait(wait) => format!("wait for {}", wait.on[0].what),
+            Step::Done => "done".to_owned(),
+            Step::Stop(failure) => format!("stop {}", failure.reason),
+        }
+    }
+}

@@ -10,7 +10,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
-use support::site::{Site, bootstraps, cluster, phase};
+use support::ask::cluster;
+use support::site::{Site, bootstraps, phase};
 use support::{Home, cluster_conditions, has, names};
 
 #[tokio::test(flavor = "multi_thread")]

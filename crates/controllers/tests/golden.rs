@@ -15,11 +15,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::runtime::wait::await_condition;
-use lives::{CLUSTER, Journal, Life, Patience, cluster};
+use lives::{CLUSTER, Journal, Life, Patience, Place, cluster, golden};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -46,34 +46,21 @@ async fn within<T>(life: &Life, work: impl Future<Output = T>) -> T {
 
 /// A life that is followed, with the cluster asked for.
 async fn begin(folder: &Path, data_centre: &DataCentre, journal: &Arc<Journal>, wanted: Value) -> Life {
+    begin_at(Place::Proxmox, folder, data_centre, journal, wanted).await
+}
+
+async fn begin_at(
+    place: Place,
+    folder: &Path,
+    data_centre: &DataCentre,
+    journal: &Arc<Journal>,
+    wanted: Value,
+) -> Life {
     let life = Life::begin(folder, data_centre, journal.clone(), Patience::default()).await;
     journal.follow(&life);
     lives::given_secrets(&life.client, &SECRETS).await;
-    lives::ask(&life.client, wanted).await;
+    lives::ask(&life.client, data_centre, place, wanted).await;
     life
-}
-
-/// Compares with the file of that name, or writes it.
-fn golden(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, text).unwrap();
-        return;
-    }
-    let known = std::fs::read_to_string(&path).unwrap_or_default();
-    if known == text {
-        return;
-    }
-    let differs = known.lines().zip(text.lines()).position(|(known, new)| known != new);
-    let at = differs.unwrap_or_else(|| known.lines().count().min(text.lines().count()));
-    let line = |text: &str| text.lines().nth(at).unwrap_or("(the end)").to_owned();
-    panic!(
-        "{} differs from line {} on:\n  was: {}\n  now: {}\nUPDATE_GOLDEN=1 writes it anew. Now it is:\n{text}",
-        path.display(),
-        at + 1,
-        line(&known),
-        line(text),
-    );
 }
 
 async fn bootstrap(name: &str, title: &str, wanted: Value) {
@@ -175,16 +162,21 @@ impl Infrastructures for Recorded {
 }
 
 /// All changes that a dry run lists: the controllers run on a recording until every machine is planned.
-async fn dry_run(data_centre: &DataCentre, wanted: Value, machines: usize) -> Vec<PlannedChange> {
+async fn dry_run(
+    place: Place,
+    data_centre: &DataCentre,
+    wanted: Value,
+    machines: usize,
+) -> Vec<PlannedChange> {
     let folder = tempfile::tempdir().unwrap();
-    let config: butler_api::ProviderConfig = serde_json::from_value(lives::provider()).unwrap();
+    let config: butler_api::ProviderConfig = serde_json::from_value(place.provider(data_centre)).unwrap();
     let recording = Recording::new(&config.spec).unwrap();
     let (server, client) = lives::open(folder.path()).await;
     let wiring = lives::context(client, data_centre, Arc::new(NoRecorder), Patience::default());
     let life =
         Life::with(server, Context { infrastructures: Arc::new(Recorded(recording.clone())), ..wiring });
     lives::given_secrets(&life.client, &SECRETS).await;
-    lives::ask(&life.client, wanted).await;
+    lives::ask(&life.client, data_centre, place, wanted).await;
     let planned = |cluster: Option<&ClusterBootstrap>| {
         let status = cluster.and_then(|cluster| cluster.status.as_ref());
         status.is_some_and(|status| {
@@ -209,7 +201,7 @@ fn comparable(changes: Vec<PlannedChange>) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_lists_what_a_real_run_makes() {
     let (folder, data_centre) = (tempfile::tempdir().unwrap(), data_centre().await);
-    let planned = dry_run(&data_centre, cluster(3, json!({})), 6).await;
+    let planned = dry_run(Place::Proxmox, &data_centre, cluster(3, json!({})), 6).await;
     assert_eq!(data_centre.gate().count(), 0, "a dry run calls nobody");
     let journal = Arc::new(Journal::default());
     let life = begin(folder.path(), &data_centre, &journal, cluster(3, json!({}))).await;
@@ -222,6 +214,30 @@ async fn a_dry_run_lists_what_a_real_run_makes() {
     let applied: BTreeMap<String, usize> =
         inventories.iter().map(|(addon, objects)| (addon.clone(), objects.len())).collect();
     assert_eq!(planned_objects(&life).await, applied, "every addon, with as many objects");
+    life.end().await;
+    data_centre.stop().await;
+}
+
+/// The same with an image from a factory, machines made from it, and fixed addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_lists_what_a_real_run_makes_from_an_image() {
+    let place = Place::ProxmoxImage;
+    let folder = tempfile::tempdir().unwrap();
+    let data_centre = DataCentre::start(place.options()).await.unwrap();
+    let wanted = || place.cluster(1, json!({}));
+    let planned = dry_run(place, &data_centre, wanted(), 4).await;
+    assert_eq!(data_centre.gate().count(), 0, "a dry run calls nobody");
+    let journal = Arc::new(Journal::default());
+    let life = begin_at(place, folder.path(), &data_centre, &journal, wanted()).await;
+    within(&life, life.ready()).await;
+    let made = comparable(journal.changes());
+    assert_eq!(comparable(planned), made);
+    let count = |words: &str| made.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(
+        (count("download https://factory.talos.dev/"), count("address 10.40.0.6")),
+        (3, 4),
+        "{made:#?}"
+    );
     life.end().await;
     data_centre.stop().await;
 }

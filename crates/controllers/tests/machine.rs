@@ -7,8 +7,10 @@ use butler_api::{MachinePhase, MachineRequest, ProviderConfig};
 use butler_drivers::{Class, MachineFacts, Operation, Progress};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::client::Body;
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::{Home, Script, Scripted, failure, has, machine_conditions, machine_request, up};
 
@@ -186,4 +188,86 @@ async fn a_second_life_follows_the_same_operation() {
     home.until::<MachineRequest>("m0", MachineRequest::is_ready).await;
     assert_eq!(script.called()[0], "ensure m0 UPID:7");
     life.end().await;
+}
+
+/// The request, the operation and the facts of a machine are written down, each on its own.
+const CONFLICTS: usize = 3;
+
+/// Puts a word of its own into the machine just before its status is written, every other time and as often as it may: the
+/// status is then written to what is no longer there.
+#[derive(Clone)]
+struct Meddler<S> {
+    inner: S,
+    plain: kube::Client,
+    /// Writes so far.
+    writes: Arc<AtomicUsize>,
+    script: Arc<Script>,
+}
+
+impl<S, B> tower_service::Service<http::Request<Body>> for Meddler<S>
+where
+    S: tower_service::Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: 'static,
+{
+    type Response = http::Response<B>;
+    type Error = S::Error;
+    type Future = futures::future::BoxFuture<'static, Result<http::Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let inner = self.inner.clone();
+        // The one that was asked whether it is ready.
+        let mut this = Meddler { inner: std::mem::replace(&mut self.inner, inner), ..self.clone() };
+        Box::pin(async move {
+            let writes = request.method() == http::Method::PUT && request.uri().path().ends_with("/status");
+            let number = if writes { this.writes.fetch_add(1, Ordering::SeqCst) } else { usize::MAX };
+            if number < 2 * CONFLICTS && number.is_multiple_of(2) {
+                let api: kube::Api<MachineRequest> =
+                    kube::Api::namespaced(this.plain.clone(), support::NAMESPACE);
+                let word = json!({"metadata": {"annotations": {"somebody": number.to_string()}}});
+                api.patch("m0", &PatchParams::default(), &Patch::Merge(&word)).await.unwrap();
+            }
+            let answer = this.inner.call(request).await?;
+            if writes {
+                this.script.calls.lock().push(format!("status {}", answer.status().as_u16()));
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// Somebody writes in between: what was decided on the old object is not done before it is written down on the new one.
+#[tokio::test]
+async fn a_status_that_meets_a_conflict_is_written_again_before_anything_is_done() {
+    let script = Arc::new(Script::default());
+    script.ensure.lock().extend([working("UPID:1"), working("UPID:1"), Ok(Progress::Ready(up("10.0.0.5")))]);
+    let home = Home::new().await;
+    home.provider(json!({})).await;
+    let meddler = Meddler {
+        inner: home.server.service(butler_apiserver::User::new("test", &["system:masters"])),
+        plain: home.client.clone(),
+        writes: Arc::default(),
+        script: script.clone(),
+    };
+    let client = kube::Client::new(meddler, support::NAMESPACE);
+    let context = home.context(Arc::new(Scripted(script.clone())));
+    let life = home.start(butler_controllers::Context { client, ..context });
+    let _: MachineRequest = home.create(machine_request("m0")).await;
+    let machine = home.until::<MachineRequest>("m0", MachineRequest::is_ready).await;
+    life.end().await;
+    let calls = script.called();
+    let refused = calls.iter().filter(|call| *call == "status 409").count();
+    assert_eq!(refused, CONFLICTS, "{calls:?}");
+    for pair in calls.windows(2).filter(|pair| pair[0] == "status 409") {
+        assert!(pair[1].starts_with("status "), "it was acted on what was not written down: {calls:?}");
+    }
+    let first = calls.iter().position(|call| call.starts_with("ensure"));
+    assert!(first > calls.iter().position(|call| call == "status 200"), "{calls:?}");
+    assert!(calls.contains(&"ensure m0 UPID:1".to_owned()), "no operation was forgotten: {calls:?}");
+    assert!(machine.annotations().contains_key("somebody"), "and nothing of others was lost");
 }

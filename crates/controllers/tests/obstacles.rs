@@ -13,7 +13,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use support::site::{Site, cluster, phase};
+use support::ask::cluster;
+use support::site::{Site, phase};
 use support::{Life, cluster_conditions, has};
 
 async fn site(faults: &str) -> Site {

@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use support::site::cluster;
+use support::ask::cluster;
 use support::{Home, Script, Scripted, machine_request};
 use tokio_util::sync::CancellationToken;
 

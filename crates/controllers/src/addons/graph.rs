@@ -68,6 +68,8 @@ pub(crate) enum Content {
     BuiltIn(fn(&Site<'_>) -> Result<Vec<Value>, Failure>),
     /// Objects that a source gives.
     Sourced(fn(&Site<'_>) -> Vec<Part>),
+    /// Objects that we make for some infrastructures, and that a source gives for the others.
+    BuiltInOr(fn(&Site<'_>) -> Option<Vec<Value>>, fn(&Site<'_>) -> Vec<Part>),
     /// Changes to nodes alone.
     NodeEdits,
     /// Something that the infrastructure's driver does.
@@ -113,6 +115,14 @@ const fn row(name: &'static str, step: &'static str, content: Content, judged: J
     }
 }
 
+fn cloud_controller(site: &Site<'_>) -> Option<Vec<Value>> {
+    site.profile.cloud_controller_objects(
+        &site.spec.cluster.name,
+        &site.provider_config.spec,
+        site.credentials,
+    )
+}
+
 /// All rows, in the order of the documentation.
 pub(crate) static ROWS: [Row; 23] = [
     Row {
@@ -131,11 +141,16 @@ pub(crate) static ROWS: [Row; 23] = [
         gate: cloud_gate,
         needs: &[CILIUM],
         version: |site| site.profile.cloud_controller.map(|c| c.version).unwrap_or_default().to_owned(),
-        ..row("cloud-controller-manager", "2.5", Content::Sourced(values::cloud_controller), Judged::Running)
+        ..row(
+            "cloud-controller-manager",
+            "2.5",
+            Content::BuiltInOr(cloud_controller, values::cloud_controller),
+            Judged::Running,
+        )
     },
     Row {
         gate: cloud_gate,
-        edit_node: Some(nodes::provider_id),
+        edit_node: Some(nodes::of_cloud),
         ..row("node-provider-ids", "2.6", Content::NodeEdits, Judged::Nodes)
     },
     Row {

@@ -16,6 +16,14 @@ pub(crate) fn provider_id(site: &Site<'_>, node: &Value) -> Option<Value> {
     has.is_empty().then(|| json!({ "spec": { "providerID": wanted } }))
 }
 
+/// What a node of a cloud still lacks: its providerID, and on a single node the way for the Services' traffic.
+pub(crate) fn of_cloud(site: &Site<'_>, node: &Value) -> Option<Value> {
+    match (provider_id(site, node), take_traffic(site, node)) {
+        (Some(id), Some(traffic)) => Some(json!({ "spec": id["spec"], "metadata": traffic["metadata"] })),
+        (id, traffic) => id.or(traffic),
+    }
+}
+
 /// On a single node, the control plane is also what takes the Services' traffic.
 pub(crate) fn take_traffic(site: &Site<'_>, node: &Value) -> Option<Value> {
     let excluded = node.pointer("/metadata/labels").and_then(|labels| labels.get(EXCLUDED)).is_some();

@@ -24,6 +24,10 @@ pub fn objects(addon: &str, site: &Site<'_>, sources: &dyn Sources) -> Result<Ve
     let mut all = match row.content {
         Content::BuiltIn(make) => make(site)?,
         Content::Sourced(parts) => sourced(&parts(site), sources)?,
+        Content::BuiltInOr(make, parts) => match make(site) {
+            Some(objects) => objects,
+            None => sourced(&parts(site), sources)?,
+        },
         Content::NodeEdits => Vec::new(),
         Content::Infrastructure => return Err(not_built(addon)),
     };
@@ -37,6 +41,7 @@ pub fn objects(addon: &str, site: &Site<'_>, sources: &dyn Sources) -> Result<Ve
 pub fn parts(addon: &str, site: &Site<'_>) -> Vec<Part> {
     match graph::find(addon).map(|row| &row.content) {
         Some(Content::Sourced(parts)) => parts(site),
+        Some(Content::BuiltInOr(make, parts)) if make(site).is_none() => parts(site),
         _ => Vec::new(),
     }
 }

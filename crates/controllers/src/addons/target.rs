@@ -201,7 +201,7 @@ impl Target {
                 return Ok(AddonState::NotReady { object: row.name.to_owned(), why });
             }
             Content::NodeEdits => return Ok(self.nodes_state(row, site)),
-            Content::BuiltIn(_) | Content::Sourced(_) => {}
+            Content::BuiltIn(_) | Content::Sourced(_) | Content::BuiltInOr(..) => {}
         }
         let wanted = self.wanted(row, site, sources, print)?;
         let place = Inventory::place(row.name);

@@ -65,6 +65,8 @@ pub(crate) fn cloud_controller(site: &Site<'_>) -> Vec<Part> {
     let values = json!({
         "clusterName": site.spec.cluster.name,
         "credentialsSecretRef": credentials_ref(site),
+        // What its firewall rules are scoped to, where a cloud has tags for that: machines carry the cluster's name.
+        "nodeTags": [site.spec.cluster.name],
         // The service controller alone: nodes get their providerID from us, pods their networks from Cilium.
         "controllers": ["service"],
         "configureCloudRoutes": false,

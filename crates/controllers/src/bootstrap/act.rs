@@ -9,8 +9,8 @@ use crate::machine::pause_after_failure;
 use crate::object::{self, Key};
 use crate::runtime::Shared;
 use crate::{Class, Failure};
-use butler_api::names::FINALIZER_CLUSTER_BOOTSTRAP;
-use butler_api::{ClusterBootstrap, ImageSync, MachineRequest};
+use butler_api::names::{FINALIZER_CLUSTER_BOOTSTRAP, FINALIZER_LOAD_BALANCER_TARGET};
+use butler_api::{ClusterBootstrap, ImageSync, LoadBalancerRequest, MachineRequest};
 use butler_talos::pki::{BACKDATE, CLIENT_LIFE};
 use butler_talos::{API_PORT, Endpoint, SecretsBundle, Talosconfig, admin_kubeconfig};
 use futures::FutureExt;
@@ -43,6 +43,7 @@ async fn one(
     let namespace = observed.object.namespace().unwrap_or_default();
     let machines: Api<MachineRequest> = Api::namespaced(client.clone(), &namespace);
     let images: Api<ImageSync> = Api::namespaced(client.clone(), &namespace);
+    let balancers: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), &namespace);
     let secrets: Api<Secret> = Api::namespaced(client, &namespace);
     match action {
         Action::AddFinalizer => {
@@ -68,7 +69,15 @@ async fn one(
             Some(machine) => object::delete(&machines, machine).await,
             None => Ok(()),
         },
+        Action::ReleaseMachine(name) => release(&machines, observed, name).await,
+        Action::CreateBalancer => object::create(&balancers, &observed.load_balancer_request()).await,
+        Action::UpdateBalancer => update_balancer(&balancers, observed).await,
+        Action::DeleteBalancer => match &observed.balancer.own {
+            Some(own) => object::delete(&balancers, own.as_ref()).await,
+            None => Ok(()),
+        },
         Action::StoreConfigs => store_configs(&secrets, observed).await,
+        Action::StoreConfig(node) => store_config(&secrets, observed, node).await,
         Action::StoreKubeconfig => store_kubeconfig(&secrets, observed).await,
         Action::DeleteSecret(name) => match object::get(&secrets, name).await? {
             Some(secret) => object::delete(&secrets, &secret).await,
@@ -117,6 +126,7 @@ fn carry_out<'a>(
         Task::ReachEndpoint => target::reach_endpoint(shared, observed).boxed(),
         Task::Survey => target::survey(shared, observed).boxed(),
         Task::Watch => target::watch(shared, observed).boxed(),
+        Task::Withdraw => target::withdraw(shared, observed).boxed(),
         Task::Install(addon) => target::install(shared, observed, addon).boxed(),
     }
 }
@@ -197,6 +207,16 @@ async fn store_configs(api: &Api<Secret>, observed: &Observed) -> Result<(), Rec
         .doing(|| format!("write the Secret {name}"))
 }
 
+/// The config of a machine that has replaced another. All others keep theirs.
+async fn store_config(api: &Api<Secret>, observed: &Observed, node: &str) -> Result<(), ReconcileError> {
+    let Some(Ok(rendered)) = &observed.rendered else { return Ok(()) };
+    let Some(config) = rendered.configs.get(node) else { return Ok(()) };
+    let name = wanted::configs_name(&observed.object.name_any());
+    let patch = json!({"data": {format!("{node}.yaml"): encoded(config.expose())}});
+    let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    done.map(drop).doing(|| format!("write the Secret {name}"))
+}
+
 fn encoded(text: &str) -> Value {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(text).into()
@@ -273,6 +293,22 @@ async fn update(api: &Api<MachineRequest>, observed: &Observed, name: &str) -> R
         Ok(_) => Ok(()),
         Err(error) if crate::error::is_conflict(&error) || crate::error::is_absent(&error) => Ok(()),
         Err(error) => Err(error).doing(|| format!("write MachineRequest {name}")),
+    }
+}
+
+/// Lets a machine go that is drained.
+async fn release(api: &Api<MachineRequest>, observed: &Observed, name: &str) -> Result<(), ReconcileError> {
+    let Some(machine) = observed.machines.get(name) else { return Ok(()) };
+    object::set_finalizer(api, machine, FINALIZER_LOAD_BALANCER_TARGET, false).await.map(drop)
+}
+
+async fn update_balancer(api: &Api<LoadBalancerRequest>, observed: &Observed) -> Result<(), ReconcileError> {
+    let Some(own) = &observed.balancer.own else { return Ok(()) };
+    let changed = LoadBalancerRequest { spec: observed.load_balancer_request().spec, ..own.as_ref().clone() };
+    match api.replace(&own.name_any(), &PostParams::default(), &changed).await {
+        Ok(_) => Ok(()),
+        Err(error) if crate::error::is_conflict(&error) || crate::error::is_absent(&error) => Ok(()),
+        Err(error) => Err(error).doing(|| format!("write LoadBalancerRequest {}", own.name_any())),
     }
 }
 

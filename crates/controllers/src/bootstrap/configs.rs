@@ -23,6 +23,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) profile: &'a Profile,
     /// Host of the control-plane endpoint.
     pub(crate) endpoint: &'a str,
+    /// Whether the endpoint is a load balancer that hands packets on with its own address in them.
+    pub(crate) passthrough: bool,
     pub(crate) nodes: &'a [NodeInput],
     pub(crate) secrets: &'a SecretsBundle,
 }
@@ -33,6 +35,8 @@ pub(crate) struct NodeInput {
     pub(crate) wanted: WantedNode,
     /// All addresses; the first is the one that it is reached by.
     pub(crate) addresses: Vec<IpAddr>,
+    /// The address on its own card, which is not the one that it is reached by where the infrastructure translates.
+    pub(crate) own: Option<IpAddr>,
     pub(crate) mac: Option<String>,
 }
 
@@ -61,7 +65,9 @@ pub(crate) fn render(inputs: &Inputs<'_>) -> Result<Rendered, Failure> {
             let remedy = "mend that entry of spec.talos.configPatches";
             Failure::new(Class::InvalidConfig, "ConfigPatchWrong", text(&error), remedy)
         })?;
-        sort(&node.hostname, validate(&config, Mode::Metal, Some(contract)), &mut warnings)?;
+        // Images of clouds have Talos on their disk already.
+        let mode = if inputs.profile.on_prem { Mode::Metal } else { Mode::Cloud };
+        sort(&node.hostname, validate(&config, mode, Some(contract)), &mut warnings)?;
         made.push(config);
     }
     for (index, problem) in check_together(&made.iter().collect::<Vec<_>>()) {
@@ -110,11 +116,22 @@ fn intent(inputs: &Inputs<'_>, input: &NodeInput) -> Result<NodeIntent, Failure>
     };
     let mut node = NodeIntent::new(role, &input.wanted.name);
     node.address = input.addresses.first().copied();
-    node.install_disk = Some(InstallDisk::Path(spec.talos.install_disk.clone()));
+    node.install_disk = inputs.profile.on_prem.then(|| InstallDisk::Path(spec.talos.install_disk.clone()));
     node.labels.clone_from(&input.wanted.pool.labels);
-    if let Some(subnet) = inputs.provider.network.as_ref().and_then(|network| network.subnet.as_deref()) {
-        // So that neither the virtual IP nor a second network is ever taken for the node's own address.
-        node.node_networks = vec![cidr(subnet)?.network()];
+    node.node_networks = own_networks(inputs, input)?;
+    if inputs.passthrough && role == Role::ControlPlane {
+        node.loopback = inputs.endpoint.parse().into_iter().collect();
+        if node.node_networks.is_empty() {
+            return Err(Failure::new(
+                Class::InvalidConfig,
+                "NodeNetworkUnknown",
+                format!(
+                    "the load balancer's address goes onto {} before its own is known, and could be taken for it",
+                    node.hostname
+                ),
+                "name the nodes' network in network.subnet of the ProviderConfig, or set talos.configDelivery to push",
+            ));
+        }
     }
     let longhorn = spec.addons.storage.type_ == StorageType::Longhorn;
     if longhorn {
@@ -133,6 +150,16 @@ fn intent(inputs: &Inputs<'_>, input: &NodeInput) -> Result<NodeIntent, Failure>
         node.vip_link = holds_vip.then_some(name);
     }
     Ok(node)
+}
+
+/// The networks that a node's own address is in, so that neither a virtual IP, nor a load balancer's address, nor a second
+/// network is ever taken for it. Nodes of a cloud are in as many networks as there are zones: there it is the address alone.
+fn own_networks(inputs: &Inputs<'_>, input: &NodeInput) -> Result<Vec<Cidr>, Failure> {
+    if let Some(own) = input.own.filter(|_| !inputs.profile.on_prem) {
+        return Ok(vec![Cidr::host(own)]);
+    }
+    let subnet = inputs.provider.network.as_ref().and_then(|network| network.subnet.as_deref());
+    subnet.map(|subnet| cidr(subnet).map(Cidr::network)).transpose().map(|one| one.into_iter().collect())
 }
 
 /// Where the virtual IP goes: the user's word, else the card that the infrastructure showed, else what is usual there.

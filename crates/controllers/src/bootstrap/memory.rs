@@ -38,6 +38,8 @@ pub(crate) enum Task {
     Watch,
     /// Installs an addon.
     Install(String),
+    /// Has the Services removed that have load balancers of their own.
+    Withdraw,
 }
 
 /// What a machine's Talos showed.
@@ -130,6 +132,8 @@ pub(crate) struct Memory {
     pub(crate) stale: bool,
     /// When each addon was last applied.
     pub(crate) installed: BTreeMap<String, Timestamp>,
+    /// No Service has a load balancer of its own any more.
+    pub(crate) withdrawn: bool,
     pub(crate) troubles: BTreeMap<Task, Trouble>,
     /// What was last seen while reaching for the new cluster.
     pub(crate) reach_note: String,

@@ -5,7 +5,8 @@
 //!        |
 //!        +--> image (ImageSync) --+
 //!        +--> secrets (drawn) ----+--> machines (MachineRequests, all at once)
-//!                                          | all have addresses
+//!        +--> load balancer (LoadBalancerRequest, in a cloud), which gets each machine when that has its address
+//!                                          | all have addresses, and the endpoint is known
 //!                                          v
 //!                      configs (rendered, checked, stored) --> applied to all machines side by side
 //!                                                                  | control planes have theirs
@@ -15,16 +16,18 @@
 //!                                                                        | all ready, endpoint answers
 //!                                                                        v
 //!                                                                      Ready, looked at from time to time
-//!   deletion: machines --> images --> secrets --> finalizer
+//!   deletion: Services' load balancers --> load balancer --> machines --> images --> secrets --> finalizer
 //! ```
 //!
 //! A reconcile reads, decides, reports and starts work; the work itself runs in the background and wakes the controller when
 //! it ends, so that a pause or a deletion is honoured at once.
 
 mod act;
+mod balancer;
 mod claim;
 mod clock;
 mod configs;
+mod deletion;
 mod memory;
 mod milestone;
 mod observe;
@@ -35,6 +38,7 @@ mod target;
 mod view;
 mod wanted;
 
+pub use balancer::planned_load_balancer;
 pub(crate) use memory::{Memory, Task};
 
 use crate::error::ReconcileError;
@@ -65,7 +69,9 @@ pub(crate) async fn reconcile(
             return Ok(Action::await_change());
         };
         let key = Key::of(&observed.object);
-        if observed.deleting() || observed.object.spec.paused {
+        if observed.deleting() {
+            shared.tasks.cancel_but(&key, &Task::Withdraw);
+        } else if observed.object.spec.paused {
             shared.tasks.cancel(&key);
         }
         let step = plan::plan(&observed);

@@ -1,6 +1,7 @@
 //! Reads a ClusterBootstrap and all that belongs to it. Decides nothing: what the outside world showed to background tasks
 //! is in the memory, everything else is read anew each time.
 
+use super::balancer::{self, BalancerSight};
 use super::configs::{self, Inputs, NodeInput, Rendered};
 use super::memory::{Memory, Survey, TalosSight, Task, Trouble};
 use super::wanted::{self, WantedNode};
@@ -10,9 +11,10 @@ use crate::object::{self, Key};
 use crate::provider::{self, Provided, ProviderSight};
 use crate::runtime::Shared;
 use crate::{Class, Deadlines, Failure, Profile};
-use butler_api::names::{BUTLER_CONFIG_NAME, LABEL_CLUSTER_BOOTSTRAP, label_value};
+use butler_api::names::{BUTLER_CONFIG_NAME, LABEL_CLUSTER_BOOTSTRAP, label_value, load_balancer_name};
 use butler_api::{
-    ButlerConfig, ClusterBootstrap, ConfigDelivery, ImageSync, MachineRequest, MachineRole, MultiTenancyMode,
+    ButlerConfig, ClusterBootstrap, ConfigDelivery, ImageSync, LoadBalancerRequest, MachineRequest,
+    MachineRole, MultiTenancyMode,
 };
 use butler_talos::{Secret as Text, SecretsBundle};
 use jiff::Timestamp;
@@ -46,7 +48,9 @@ pub(crate) struct Observed {
     pub(crate) machines: BTreeMap<String, MachineRequest>,
     /// MachineRequests of a name that we need, and of somebody else.
     pub(crate) foreign: BTreeSet<String>,
-    /// Uids of MachineRequests and ImageSyncs that were tried in this life of ours and have failed: what an earlier life told
+    /// The load balancer in front of the control plane.
+    pub(crate) balancer: BalancerSight,
+    /// Uids of MachineRequests, ImageSyncs and LoadBalancerRequests that were tried in this life of ours and have failed: what an earlier life told
     /// of them says nothing about what would come of it now.
     pub(crate) stopped: BTreeSet<String>,
     /// The cluster's secrets, once there are any.
@@ -83,6 +87,8 @@ pub(crate) struct Observed {
     pub(crate) stale: bool,
     pub(crate) addons: Vec<PlannedAddon>,
     pub(crate) installed: BTreeMap<String, Timestamp>,
+    /// No Service has a load balancer of its own any more.
+    pub(crate) withdrawn: bool,
     pub(crate) running: BTreeSet<Task>,
     pub(crate) troubles: BTreeMap<Task, Trouble>,
 }
@@ -125,17 +131,20 @@ pub(crate) async fn observe(
     let namespace = object.namespace().unwrap_or_default();
     let machine_api: Api<MachineRequest> = Api::namespaced(client.clone(), &namespace);
     let image_api: Api<ImageSync> = Api::namespaced(client.clone(), &namespace);
+    let balancer_api: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), &namespace);
     let secret_api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let settings_api: Api<ButlerConfig> = Api::all(client.clone());
     let own = ListParams::default().labels(&format!("{LABEL_CLUSTER_BOOTSTRAP}={}", label_value(name)));
     let (names, everything) = (secret_names(name), ListParams::default());
+    let balancer_name = load_balancer_name(&object.spec.cluster.name);
     // Before the Secret is read: what is written from here on may not be in it.
     let marks = shared.bootstraps.change(&Key::of(&object), |memory| memory.marks);
-    let (provided, settings, machines, images, secrets, configs, kubeconfig) = futures::join!(
+    let (provided, settings, machines, images, balancer, secrets, configs, kubeconfig) = futures::join!(
         provider::look(client, &object.spec.provider_ref, &namespace),
         object::get(&settings_api, BUTLER_CONFIG_NAME),
         machine_api.list(&own),
         image_api.list(&everything),
+        object::get(&balancer_api, &balancer_name),
         object::get(&secret_api, &names.0),
         object::get(&secret_api, &names.1),
         object::get(&secret_api, &names.2),
@@ -146,6 +155,7 @@ pub(crate) async fn observe(
         settings: settings?,
         machines: machines.doing(|| "list MachineRequests".to_owned())?.items,
         images: images.doing(|| "list ImageSyncs".to_owned())?.items,
+        balancer: balancer?,
         secrets: secrets?,
         configs: configs?,
         kubeconfig: kubeconfig?,
@@ -160,6 +170,7 @@ struct Parts {
     settings: Option<ButlerConfig>,
     machines: Vec<MachineRequest>,
     images: Vec<ImageSync>,
+    balancer: Option<LoadBalancerRequest>,
     secrets: Option<Secret>,
     configs: Option<Secret>,
     kubeconfig: Option<Secret>,
@@ -191,19 +202,22 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
     let network = parts.provided.as_ref().ok().and_then(|provided| provided.config.spec.network.clone());
     let nodes = wanted::nodes(&object.spec, network.as_ref());
     let machines: BTreeMap<_, _> = own.into_iter().map(|machine| (machine.name_any(), machine)).collect();
-    let stopped = stopped(shared, &machines, &parts.images);
+    let profile = Profile::of(object.spec.provider);
+    let balancer = balancer_sight(&object, &profile, parts.balancer, &ours);
+    let stopped = stopped(shared, &machines, &parts.images, &balancer);
     let mut observed = Observed {
         now: (shared.context.clock)(),
         since: (shared.context.clock)(),
         deadlines: shared.context.deadlines,
-        profile: Profile::of(object.spec.provider),
+        profile,
         image: image_sight(&object, parts.settings.as_ref(), &parts.images, &ours),
         images: parts.images.into_iter().filter(|image| ours(image.owner_references())).collect(),
         settings: parts.settings,
-        endpoint: endpoint(&object, &machines, nodes.as_deref().unwrap_or_default()),
+        endpoint: endpoint(&object, &balancer, &machines, nodes.as_deref().unwrap_or_default()),
         nodes,
         machines,
         foreign: others.iter().map(ResourceExt::name_any).collect(),
+        balancer,
         stopped,
         secrets: None,
         rendered: None,
@@ -225,6 +239,7 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
         stale: false,
         addons: Vec::new(),
         installed: BTreeMap::new(),
+        withdrawn: false,
         running: shared.tasks.running(&key),
         troubles: BTreeMap::new(),
         provided: parts.provided,
@@ -235,10 +250,26 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
     observed
 }
 
+fn balancer_sight(
+    object: &ClusterBootstrap,
+    profile: &Profile,
+    found: Option<LoadBalancerRequest>,
+    ours: &impl Fn(&[OwnerReference]) -> bool,
+) -> BalancerSight {
+    let needed = balancer::needed(&object.spec, profile);
+    match found.map(Box::new) {
+        Some(found) if ours(found.owner_references()) => {
+            BalancerSight { needed, own: Some(found), foreign: false }
+        }
+        other => BalancerSight { needed, own: None, foreign: other.is_some() },
+    }
+}
+
 fn stopped(
     shared: &Shared,
     machines: &BTreeMap<String, MachineRequest>,
     images: &[ImageSync],
+    balancer: &BalancerSight,
 ) -> BTreeSet<String> {
     let machines = machines.values().map(|machine| {
         (Key::of(machine), shared.machines.change(&Key::of(machine), |memory| memory.stopped))
@@ -246,7 +277,13 @@ fn stopped(
     let images = images
         .iter()
         .map(|image| (Key::of(image), shared.images.change(&Key::of(image), |memory| memory.stopped)));
-    machines.chain(images).filter(|(_, stopped)| *stopped).map(|(key, _)| key.uid).collect()
+    let balancer = balancer
+        .own
+        .iter()
+        .map(|own| Key::of(own.as_ref()))
+        .map(|key| (key.clone(), shared.balancers.change(&key, |memory| memory.stopped)));
+    let all = machines.chain(images).chain(balancer);
+    all.filter(|(_, stopped)| *stopped).map(|(key, _)| key.uid).collect()
 }
 
 /// Adds what is remembered, and what is made from it.
@@ -267,6 +304,7 @@ fn recall(memory: &mut Memory, observed: &mut Observed, secrets: Option<&Secret>
     observed.survey.clone_from(&memory.survey);
     observed.stale = memory.stale;
     observed.installed.clone_from(&memory.installed);
+    observed.withdrawn = memory.withdrawn;
     observed.troubles.clone_from(&memory.troubles);
     if observed.etcd_made()
         && let (Some(stored), Ok(nodes)) = (&observed.stored, &observed.nodes)
@@ -393,18 +431,26 @@ fn image_sight(
     }
 }
 
-/// The endpoint that the spec names, else the first control plane's address.
+/// The endpoint that the spec names, else the load balancer's, else the first control plane's address.
 fn endpoint(
     object: &ClusterBootstrap,
+    balancer: &BalancerSight,
     machines: &BTreeMap<String, MachineRequest>,
     nodes: &[WantedNode],
 ) -> Option<String> {
     if let Some(vip) = object.spec.network.vip.as_ref().filter(|vip| !vip.is_empty()) {
         return Some(vip.clone());
     }
+    let status = object.status.as_ref();
+    let published = status.and_then(|status| status.control_plane_endpoint.clone());
+    if balancer.needed {
+        // A load balancer that was made anew may have another endpoint. Until etcd may be there, so has the cluster.
+        let begun = status.is_some_and(|status| status.bootstrap_machine.is_some());
+        return published.filter(|_| begun).or_else(|| balancer.endpoint());
+    }
     // What was published stays, also when a machine is looked at anew.
-    if let Some(known) = object.status.as_ref().and_then(|status| status.control_plane_endpoint.clone()) {
-        return Some(known);
+    if published.is_some() {
+        return published;
     }
     let first = nodes.iter().find(|node| node.role == MachineRole::ControlPlane)?;
     machines.get(&first.name)?.status.as_ref()?.ip_address.clone()
@@ -433,6 +479,7 @@ fn render(memory: &mut Memory, observed: &Observed) -> Option<Result<Arc<Rendere
         provider: &provided.config.spec,
         profile: &observed.profile,
         endpoint,
+        passthrough: observed.balancer.needed && observed.profile.loopback_endpoint,
         nodes: &inputs,
         secrets,
     })
@@ -446,7 +493,8 @@ fn node_input(observed: &Observed, node: &WantedNode) -> Option<NodeInput> {
     if observed.object.spec.talos.config_delivery == ConfigDelivery::UserData {
         let fixed =
             node.static_address.as_ref().and_then(|fixed| fixed.parse().ok()).map(|(address, _)| address);
-        return Some(NodeInput { wanted: node.clone(), addresses: fixed.into_iter().collect(), mac: None });
+        let addresses = fixed.into_iter().collect();
+        return Some(NodeInput { wanted: node.clone(), addresses, own: fixed, mac: None });
     }
     let status = observed.machines.get(&node.name).filter(|machine| up(machine))?.status.as_ref()?;
     let mut addresses: Vec<IpAddr> = Vec::new();
@@ -455,7 +503,8 @@ fn node_input(observed: &Observed, node: &WantedNode) -> Option<NodeInput> {
             addresses.push(address);
         }
     }
-    Some(NodeInput { wanted: node.clone(), addresses, mac: status.mac_address.clone() })
+    let own = status.ip_addresses.first().and_then(|text| text.parse().ok());
+    Some(NodeInput { wanted: node.clone(), addresses, own, mac: status.mac_address.clone() })
 }
 
 /// Whether a machine has been up with an address: a look that missed it once does not take that back.

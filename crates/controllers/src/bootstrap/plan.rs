@@ -5,8 +5,10 @@
 
 use super::memory::{Survey, TalosSight, Task};
 use super::observe::{ImageSight, Observed};
+use super::talos::{ETCD_LEARNS, ETCD_SILENT, Lack};
 use super::view::phase;
 use super::wanted::WantedNode;
+use super::{balancer, deletion};
 use crate::addons::AddonState;
 use crate::machine::VANISHED;
 use crate::report::split_remedy;
@@ -33,8 +35,18 @@ pub(crate) enum Action {
     UpdateMachine(String),
     /// Asks for a machine to go.
     DeleteMachine(String),
+    /// Lets a machine go that no load balancer sends to any more.
+    ReleaseMachine(String),
+    /// Asks for the load balancer.
+    CreateBalancer,
+    /// Tells it what it is to send to, and how it is to be set up.
+    UpdateBalancer,
+    /// Asks for it to go.
+    DeleteBalancer,
     /// Writes configs and talosconfig down.
     StoreConfigs,
+    /// Writes the config of a machine down that has replaced another.
+    StoreConfig(String),
     /// Writes the kubeconfig down.
     StoreKubeconfig,
     /// Starts work in the background.
@@ -46,7 +58,7 @@ pub(crate) enum Action {
 }
 
 /// Longest pause before looking again when nothing is heard: the last resort, everything else wakes by itself.
-const RECHECK: Duration = Duration::from_secs(5);
+pub(super) const RECHECK: Duration = Duration::from_secs(5);
 /// What to do about clocks that disagree.
 pub(crate) const CLOCKS: &str =
     "set the clocks of this computer and of the node; check the node's time servers";
@@ -62,18 +74,18 @@ impl Action {
 
 /// What the tracks have found.
 #[derive(Default)]
-struct Work {
-    actions: Vec<Action>,
-    on: Vec<Awaited>,
-    stop: Option<Failure>,
+pub(super) struct Work {
+    pub(super) actions: Vec<Action>,
+    pub(super) on: Vec<Awaited>,
+    pub(super) stop: Option<Failure>,
 }
 
 impl Work {
-    fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Action) {
         self.actions.push(action);
     }
 
-    fn wait(
+    pub(super) fn wait(
         &mut self,
         reason: impl Into<Cow<'static, str>>,
         what: impl Into<String>,
@@ -82,12 +94,19 @@ impl Work {
         self.on.push(Awaited { reason: reason.into(), what: what.into(), remedy: remedy.into() });
     }
 
-    fn stop(&mut self, failure: Failure) {
+    pub(super) fn stop(&mut self, failure: Failure) {
         self.stop.get_or_insert(failure);
     }
 
     /// Starts a task, unless it runs, or failed a moment ago. `what` is what it is waited for.
-    fn run(&mut self, observed: &Observed, task: Task, reason: &'static str, what: String, remedy: &str) {
+    pub(super) fn run(
+        &mut self,
+        observed: &Observed,
+        task: Task,
+        reason: &'static str,
+        what: String,
+        remedy: &str,
+    ) {
         let trouble = observed.troubles.get(&task);
         let due = trouble.is_none_or(|trouble| observed.now >= trouble.until);
         if !observed.running.contains(&task) && due {
@@ -109,7 +128,7 @@ impl Work {
 /// The whole decision.
 pub(crate) fn plan(observed: &Observed) -> Step<Action> {
     if observed.deleting() {
-        return deletion(observed);
+        return deletion::plan(observed);
     }
     if !observed.has_finalizer() {
         return Step::Do(vec![Action::AddFinalizer]);
@@ -130,6 +149,7 @@ pub(crate) fn plan(observed: &Observed) -> Step<Action> {
     secrets(observed, &mut work);
     address(observed, &mut work);
     machines(observed, &mut work);
+    balancer::track(observed, &mut work);
     configs(observed, &mut work);
     talos(observed, &mut work);
     etcd(observed, &mut work);
@@ -201,15 +221,6 @@ fn invalid(observed: &Observed) -> Option<Failure> {
             "TalosVersionUnsupported",
             error.to_string(),
             remedy,
-        ));
-    }
-    let spec = &observed.object.spec;
-    if !observed.profile.on_prem && spec.network.vip.is_none() && spec.control_plane_count() > 1 {
-        return Some(Failure::new(
-            Class::InvalidConfig,
-            "LoadBalancerNotBuilt",
-            "a control plane of several nodes in a cloud needs a load balancer, which is not built yet",
-            "name an endpoint that is there already in spec.network.vip",
         ));
     }
     None
@@ -355,7 +366,7 @@ fn machine_awaited(name: &str, machine: &MachineRequest, work: &mut Work) {
 }
 
 /// What is in the way of an object of ours, as its conditions tell it: a word, why (with a colon in front), what to do.
-fn obstacle(conditions: &[Condition], usual: &'static str) -> (Cow<'static, str>, String, String) {
+pub(super) fn obstacle(conditions: &[Condition], usual: &'static str) -> (Cow<'static, str>, String, String) {
     let degraded = find_condition(conditions, CONDITION_DEGRADED).filter(|condition| condition.is_true());
     let reason = degraded.map_or(usual.into(), |condition| condition.reason.clone().into());
     let told = degraded.or_else(|| find_condition(conditions, "Ready")).map(|told| told.message.as_str());
@@ -367,7 +378,10 @@ fn obstacle(conditions: &[Condition], usual: &'static str) -> (Cow<'static, str>
 fn configs(observed: &Observed, work: &mut Work) {
     match &observed.rendered {
         // The shape of a cluster is fixed once etcd is there: what changed is told, and left alone.
-        _ if observed.etcd_made() && observed.stored.is_some() => {}
+        _ if observed.etcd_made() && observed.stored.is_some() => {
+            let replaced = observed.wanted().iter().filter(|node| observed.outdated(&node.name));
+            replaced.for_each(|node| work.act(Action::StoreConfig(node.name.clone())));
+        }
         Some(Err(failure)) => work.stop(failure.clone()),
         Some(Ok(_)) if !observed.configs_current() => work.act(Action::StoreConfigs),
         _ => {}
@@ -396,6 +410,9 @@ fn talos(observed: &Observed, work: &mut Work) {
     for node in observed.wanted() {
         let name = &node.name;
         let Some(address) = observed.address(name).filter(|_| !observed.configured(name)) else { continue };
+        if observed.outdated(name) {
+            continue;
+        }
         let port_open = "check the machine's power, its address, and that port 50000 is not blocked";
         match observed.talos.get(name) {
             Some(TalosSight::Maintenance) if !pushed => work.wait(
@@ -449,14 +466,14 @@ fn etcd(observed: &Observed, work: &mut Work) {
     if observed.etcd_made() {
         return;
     }
-    let remedy = "look at the services of that machine (`butleradm talos health`)";
+    let Lack { reason, remedy } = ETCD_SILENT;
     if !observed.bootstrapped {
         let what = format!("etcd to be made on {first}");
         work.run(observed, Task::Bootstrap, "EtcdNotBootstrapped", what, remedy);
         return;
     }
     let what = format!("etcd on {first} to be healthy");
-    work.run(observed, Task::Etcd, "EtcdNotHealthy", what, remedy);
+    work.run(observed, Task::Etcd, reason, what, remedy);
 }
 
 fn kubernetes(observed: &Observed, work: &mut Work) {
@@ -513,6 +530,8 @@ fn addons(observed: &Observed, work: &mut Work) {
 }
 
 fn nodes(observed: &Observed, survey: &Survey, work: &mut Work) {
+    // First: etcd takes one learner at a time, so that one which is never promoted keeps all others out.
+    observed.wanted().iter().for_each(|node| vote(observed, node, work));
     for node in observed.wanted() {
         match survey.nodes.get(&node.name) {
             Some(sight) if sight.ready => {}
@@ -531,21 +550,20 @@ fn nodes(observed: &Observed, survey: &Survey, work: &mut Work) {
                 );
             }
         }
-        vote(observed, node, work);
         if observed.is_late(&node.name) && !observed.running.contains(&Task::Clock(node.name.clone())) {
             work.act(Action::Start(Task::Clock(node.name.clone())));
         }
     }
 }
 
-/// A control plane that is lost while another one's etcd still learns takes the majority with it: all have to vote first. One
-/// whose node is ready has its etcd for long, most often.
+/// A control plane that is lost while another one's etcd still learns takes the majority with it: all have to vote first. They
+/// are asked once their nodes are ready, which comes late: by then the question is mostly answered at once.
 fn vote(observed: &Observed, node: &WantedNode, work: &mut Work) {
     let due = node.role == MachineRole::ControlPlane && observed.node_ready(&node.name);
     if due && !observed.voters.contains(&node.name) {
         let what = format!("etcd on {} to vote", node.name);
-        let remedy = "look at the etcd services of all control planes (`butleradm talos health`)";
-        work.run(observed, Task::Vote(node.name.clone()), "EtcdNotVoting", what, remedy);
+        let Lack { reason, remedy } = ETCD_LEARNS;
+        work.run(observed, Task::Vote(node.name.clone()), reason, what, remedy);
     }
 }
 
@@ -578,52 +596,6 @@ fn absent(observed: &Observed, addon: &crate::addons::PlannedAddon, work: &mut W
         what,
         "look at the new cluster",
     );
-}
-
-/// Machines first, with their disks; then images, then secrets, and only then is it over.
-fn deletion(observed: &Observed) -> Step<Action> {
-    if !observed.has_finalizer() {
-        return Step::Done;
-    }
-    let mut work = Work::default();
-    for (name, machine) in &observed.machines {
-        if machine.metadata.deletion_timestamp.is_none() {
-            work.act(Action::DeleteMachine(name.clone()));
-            continue;
-        }
-        let status = machine.status.clone().unwrap_or_default();
-        let (reason, why, remedy) = obstacle(&status.conditions, "MachineLeaving");
-        let usual = "look at its MachineRequest and at the infrastructure";
-        let remedy = if remedy.is_empty() { usual.to_owned() } else { remedy };
-        work.wait(reason, format!("the machine {name} to be gone{why}"), remedy);
-    }
-    if observed.machines.is_empty() {
-        for image in &observed.images {
-            match image.metadata.deletion_timestamp {
-                None => work.act(Action::ReleaseImage(image.name_any())),
-                Some(_) => {
-                    let status = image.status.clone().unwrap_or_default();
-                    let (reason, why, remedy) = obstacle(&status.conditions, "ImageLeaving");
-                    let usual = "look at its ImageSync and at the infrastructure";
-                    let remedy = if remedy.is_empty() { usual.to_owned() } else { remedy };
-                    work.wait(reason, format!("the image {} to be gone{why}", image.name_any()), remedy);
-                }
-            }
-        }
-        if observed.images.is_empty() {
-            observed.own_secrets.iter().for_each(|name| work.act(Action::DeleteSecret(name.clone())));
-            if observed.own_secrets.is_empty() {
-                work.act(Action::RemoveFinalizer);
-            }
-        }
-    }
-    if !work.actions.is_empty() {
-        return Step::Do(work.actions);
-    }
-    let began =
-        observed.object.metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or(observed.now);
-    let deadline = began.checked_add(observed.deadlines.deletion).unwrap_or(jiff::Timestamp::MAX);
-    Step::Wait(Wait { on: work.on, deadline, recheck: RECHECK })
 }
 
 /// What the spec asks for and is left alone, since the cluster is there already.

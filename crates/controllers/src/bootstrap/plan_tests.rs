@@ -26,7 +26,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(begin.as_second() + second).unwrap()
 }
 
-fn provided() -> Provided {
+pub(crate) fn provided() -> Provided {
     let config: ProviderConfig = serde_json::from_value(json!({
         "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "ProviderConfig",
         "metadata": {"name": "site", "uid": "pc-uid", "generation": 1},
@@ -55,6 +55,7 @@ pub(crate) fn begun() -> Observed {
         nodes,
         machines: BTreeMap::new(),
         foreign: BTreeSet::new(),
+        balancer: Default::default(),
         stopped: BTreeSet::new(),
         marks: 0,
         secrets: None,
@@ -77,6 +78,7 @@ pub(crate) fn begun() -> Observed {
         stale: false,
         addons: Vec::new(),
         installed: BTreeMap::new(),
+        withdrawn: false,
         running: BTreeSet::new(),
         troubles: BTreeMap::new(),
         object,
@@ -211,7 +213,7 @@ pub(crate) fn seen(mut observed: Observed, machine: &str, sight: TalosSight) -> 
 }
 
 /// A plan, short.
-fn words(step: &Step<Action>) -> Vec<String> {
+pub(crate) fn words(step: &Step<Action>) -> Vec<String> {
     match step {
         Step::Do(actions) => actions.iter().map(|action| format!("{action:?}")).collect(),
         Step::Wait(wait) => wait.on.iter().map(|awaited| format!("wait {}", awaited.reason)).collect(),
@@ -220,7 +222,7 @@ fn words(step: &Step<Action>) -> Vec<String> {
     }
 }
 
-fn check(name: &str, observed: &Observed, expected: &[&str]) {
+pub(crate) fn check(name: &str, observed: &Observed, expected: &[&str]) {
     assert_eq!(words(&plan(observed)), expected, "{name}");
 }
 
@@ -498,10 +500,13 @@ fn every_control_plane_has_to_vote() {
     check("not looked at yet", &learns, &["Start(Vote(\"prod-cp-2\"))"]);
     assert_eq!(learns.reached(Milestone::Addons), None, "not known");
     assert_eq!(learns.milestone(), Some(Milestone::Addons), "and never told before");
-    check("it learns", &running(learns.clone(), &[vote.clone()]), &["wait EtcdNotVoting"]);
+    check("it learns", &running(learns.clone(), std::slice::from_ref(&vote)), &["wait EtcdNotVoting"]);
     let failed = trouble(learns.clone(), vote, Class::Retryable, 20);
     check("it does not come up", &failed, &["wait Why"]);
     assert_eq!(failed.reached(Milestone::Addons), Some(false));
+    let mut kept_out = failed.clone();
+    kept_out.survey.as_mut().unwrap().nodes.remove("prod-cp-1");
+    check("the cause before what follows from it", &kept_out, &["wait Why", "wait NodeNotJoined"]);
     learns.survey.as_mut().unwrap().nodes.remove("prod-cp-2");
     check("no node, no look", &learns, &["wait NodeNotJoined"]);
 }

@@ -7,7 +7,7 @@ use super::plan::{Action, refused};
 use super::view::phase;
 use crate::Failure;
 use crate::addons::AddonState;
-use crate::report::{condition, whole_second, with_remedy};
+use crate::report::{bounded, condition, whole_second, with_remedy};
 use crate::step::Step;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +26,8 @@ const PIVOTED: &str = "Pivoted";
 pub(crate) const SPEC_APPLIED: &str = "SpecApplied";
 /// Condition: who took a machine config could be told by its certificate.
 pub(crate) const PEERS_VERIFIED: &str = "TalosPeersVerified";
+/// Condition: the load balancer in front of the control plane has an endpoint and all its targets. Only in a cloud.
+pub(crate) const BALANCER_READY: &str = "LoadBalancerReady";
 /// Condition: all nodes are ready.
 pub(crate) const NODES_READY: &str = "NodesReady";
 
@@ -36,8 +38,8 @@ pub(crate) fn status(observed: &Observed, step: &Step<Action>) -> ClusterBootstr
     facts(observed, step, &mut status);
     status.phase = Some(told_phase(observed, failure.as_ref()));
     status.failure_reason = failure.as_ref().map(|failure| failure.reason.clone());
-    status.failure_message = failure.as_ref().map(|failure| failure.message.clone());
-    status.failure_remedy = failure.as_ref().map(|failure| failure.remedy.clone());
+    status.failure_message = failure.as_ref().map(|failure| bounded(&failure.message));
+    status.failure_remedy = failure.as_ref().map(|failure| bounded(&failure.remedy));
     conditions(observed, step, failure.as_ref(), &mut status);
     status.observed_generation = observed.object.metadata.generation;
     status.last_updated = Some(Time(whole_second(observed.now)));
@@ -179,6 +181,16 @@ fn progress(observed: &Observed, step: &Step<Action>, set: &mut impl FnMut(&str,
             set(milestone.condition(), holds, reason, message);
         }
     }
+    if observed.balancer.needed {
+        let (reason, message) = match (observed.balancer.endpoint(), observed.balancer.complete()) {
+            (Some(host), true) => ("TargetsRegistered", format!("the control plane is reached at {host}")),
+            (Some(host), false) => {
+                ("TargetsMissing", format!("there is an endpoint, {host}, and targets are missing"))
+            }
+            (None, _) => ("NotYet", String::new()),
+        };
+        set(BALANCER_READY, reason == "TargetsRegistered", reason, message);
+    }
     if let Some(survey) = &observed.survey {
         let ready = |name: &String| survey.nodes.get(name).is_some_and(|sight| sight.ready);
         let missing: Vec<&str> = observed
@@ -227,7 +239,20 @@ fn degraded(observed: &Observed) -> Option<(String, String)> {
     let machine = machines.map(|one| of(one.name_any(), one.status.as_ref().map(|s| &s.conditions)));
     let images = observed.images.iter();
     let image = images.map(|one| of(one.name_any(), one.status.as_ref().map(|s| &s.conditions)));
-    machine.chain(image).flatten().next()
+    let balancers = observed.balancer.own.iter();
+    let balancer = balancers.map(|one| of(one.name_any(), one.status.as_ref().map(|s| &s.conditions)));
+    machine.chain(image).chain(balancer).flatten().next().or_else(|| moved(observed))
+}
+
+/// A load balancer that was made anew has another endpoint than the one that all nodes know.
+fn moved(observed: &Observed) -> Option<(String, String)> {
+    let now = observed.endpoint_moved()?;
+    let was = observed.endpoint.clone().unwrap_or_default();
+    let message = format!(
+        "the load balancer was made anew and has the endpoint {now}, and the cluster was made with {was}; what to do: lead {was} \
+         to {now}, or make the cluster anew"
+    );
+    Some(("EndpointMoved".to_owned(), message))
 }
 
 /// One word and one sentence about a milestone.
@@ -248,7 +273,11 @@ fn words(
             ImageSight::Ready { reference, .. } => ("ImageReady", format!("machines boot from {reference}")),
             _ => ("NotNeeded", String::new()),
         },
-        Milestone::Machines => ("MachinesUp", "all machines are up and have addresses".to_owned()),
+        Milestone::Machines => {
+            let endpoint = observed.endpoint.clone().filter(|_| observed.balancer.needed);
+            let behind = endpoint.map(|host| format!(", behind the load balancer at {host}"));
+            ("MachinesUp", format!("all machines are up and have addresses{}", behind.unwrap_or_default()))
+        }
         Milestone::Talos => ("ConfigsApplied", "all machines have taken their configs".to_owned()),
         Milestone::Etcd => {
             ("EtcdHealthy", format!("etcd was made on {}", observed.first().unwrap_or_default()))
@@ -265,7 +294,7 @@ fn words(
             (
                 "AddonsReady",
                 format!(
-                    "all addons and nodes are ready{}",
+                    "all addons and nodes are ready, and etcd votes on every control plane{}",
                     if warnings.is_empty() { String::new() } else { format!("; warnings: {warnings}") }
                 ),
             )

@@ -228,3 +228,17 @@ fn a_deletion_tells_what_it_waits_for() {
     observed.now = at(5) + observed.deadlines.deletion;
     assert_eq!(told(&observed).failure_reason.as_deref(), Some("MachineLeaving"));
 }
+
+/// A whole log as a failure's message would make the object too large to be written, and the failure would never be told.
+#[test]
+fn what_is_told_of_a_failure_has_an_end() {
+    let mut observed = complete(begun());
+    let endless = Failure::new(Class::InvalidConfig, "Endless", "so it goes ".repeat(100_000), "stop it");
+    observed.provided = Err(endless);
+    let status = told(&observed);
+    assert_eq!((status.phase, status.failure_reason.as_deref()), (Some(Phase::Failed), Some("Endless")));
+    assert!(status.failure_message.as_ref().is_some_and(|text| text.len() <= 4096), "it is cut");
+    assert_eq!(status.failure_remedy.as_deref(), Some("stop it"));
+    let failed = find_condition(&status.conditions, "Failed").unwrap();
+    assert!(failed.message.len() <= 4096 && failed.message.ends_with("; what to do: stop it"));
+}

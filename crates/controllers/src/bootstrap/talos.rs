@@ -25,6 +25,23 @@ use tokio::time::Instant;
 /// After so long without an answer, what was seen is told; the wait goes on.
 pub(crate) const SLICE: Duration = Duration::from_secs(5);
 
+/// What is missing when a wait comes to nothing: the same words while it is waited for, and when it was given up.
+#[derive(Debug)]
+pub(crate) struct Lack {
+    pub(crate) reason: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+pub(crate) const ETCD_SILENT: Lack = Lack {
+    reason: "EtcdNotHealthy",
+    remedy: "look at the services of that machine (`butleradm talos health`)",
+};
+
+pub(crate) const ETCD_LEARNS: Lack = Lack {
+    reason: "EtcdNotVoting",
+    remedy: "look at the etcd services of all control planes (`butleradm talos health`)",
+};
+
 /// Waits until a machine's Talos shows what it is.
 pub(crate) async fn look(shared: &Arc<Shared>, observed: &Observed, machine: &str) -> Result<(), Failure> {
     let node = node(shared, observed, machine)?;
@@ -157,7 +174,9 @@ pub(crate) async fn bootstrap(shared: &Arc<Shared>, observed: &Observed) -> Resu
     clock::guarded(shared, &chosen, &first, async {
         let answers = wait_until_configured(&chosen, &wait).await;
         record(shared, "wait until configured", &first, false, began, waited(&answers));
-        answers.map(drop).map_err(|error| wait_failure(&first, "TalosSilent", &error))
+        answers
+            .map(drop)
+            .map_err(|error| wait_failure(&first, &Lack { reason: "TalosSilent", ..ETCD_SILENT }, &error))
     })
     .await?;
     let seen = all_control_planes(shared, observed, &first).await?;
@@ -173,7 +192,11 @@ pub(crate) async fn bootstrap(shared: &Arc<Shared>, observed: &Observed) -> Resu
                 match done {
                     Err(error) if !already(&error) => {
                         // A lost answer: the next try looks at the control planes again before it asks.
-                        Err(wait_failure(&first, "EtcdNotBootstrapped", &error))
+                        Err(wait_failure(
+                            &first,
+                            &Lack { reason: "EtcdNotBootstrapped", ..ETCD_SILENT },
+                            &error,
+                        ))
                     }
                     _ => Ok(()),
                 }
@@ -230,20 +253,32 @@ fn refused(refusal: &Refusal) -> Failure {
 
 /// Waits until etcd on the chosen control plane is healthy.
 pub(crate) async fn etcd(shared: &Arc<Shared>, observed: &Observed) -> Result<(), Failure> {
-    vote(shared, observed, &observed.first().unwrap_or_default()).await?;
+    healthy(shared, observed, &observed.first().unwrap_or_default(), &ETCD_SILENT).await?;
     shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.etcd_up = true);
     Ok(())
 }
 
-/// Waits until etcd on a control plane is healthy and votes: a member that still learns is none that may be counted on.
+/// Waits until etcd on any control plane votes: a member that still learns is none that may be counted on.
 pub(crate) async fn vote(shared: &Arc<Shared>, observed: &Observed, machine: &str) -> Result<(), Failure> {
+    healthy(shared, observed, machine, &ETCD_LEARNS).await
+}
+
+/// Waits until etcd on a control plane is healthy and votes; what is told when it does not is what was waited for.
+async fn healthy(
+    shared: &Arc<Shared>,
+    observed: &Observed,
+    machine: &str,
+    lack: &Lack,
+) -> Result<(), Failure> {
     let node = node(shared, observed, machine)?;
-    let wait = Wait::new(format!("etcd on {machine}"), Instant::now() + SLICE * 6);
+    // Told before the milestone's deadline, so that the failure there says what was last seen.
+    let limit = (SLICE * 6).min(observed.deadlines.etcd / 2).min(observed.deadlines.addons / 2);
+    let wait = Wait::new(format!("etcd on {machine}"), Instant::now() + limit);
     let began = (shared.context.clock)();
     clock::guarded(shared, &node, machine, async {
         let healthy = wait_until_etcd(&node, &wait).await;
         record(shared, "wait until etcd is healthy", machine, false, began, waited(&healthy));
-        healthy.map(drop).map_err(|error| wait_failure(machine, "EtcdNotHealthy", &error))
+        healthy.map(drop).map_err(|error| wait_failure(machine, lack, &error))
     })
     .await?;
     if let Some(identity) = observed.machines.get(machine).map(identity_of) {
@@ -308,13 +343,10 @@ fn failure(machine: &str, error: &ClientError) -> Failure {
     Failure::new(class, reason, format!("{machine}: {error}"), error.remedy())
 }
 
-fn wait_failure(machine: &str, reason: &'static str, error: &WaitError) -> Failure {
+fn wait_failure(machine: &str, lack: &Lack, error: &WaitError) -> Failure {
     match error.cause() {
         Some(cause) => failure(machine, cause),
-        None => {
-            let remedy = "look at the machine's services (`butleradm talos health`)";
-            Failure::new(Class::Retryable, reason, configs::text(error), remedy)
-        }
+        None => Failure::new(Class::Retryable, lack.reason, configs::text(error), lack.remedy),
     }
 }
 

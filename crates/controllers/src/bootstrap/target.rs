@@ -10,6 +10,9 @@ use crate::told::Tell;
 use crate::{Class, Context, Failure, addons};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
@@ -17,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
+/// Reason: a cloud controller has not let go of the load balancers of Services yet.
+pub(crate) const SERVICES_LEAVING: &str = "ServicesLeaving";
 /// For one try to reach an API server.
 const TRY: Duration = Duration::from_secs(3);
 /// A connection on which nothing was heard for so long is given up.
@@ -31,13 +36,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Finds a way: the endpoint, or any control plane that answers.
 pub(crate) async fn reach(shared: &Arc<Shared>, observed: &Observed) -> Result<(), Failure> {
     let endpoint = observed.endpoint.clone().unwrap_or_default();
-    let mut hosts = vec![endpoint.clone()];
-    for address in observed.control_planes().filter_map(|node| observed.address(&node.name)) {
-        if !hosts.contains(&address) {
-            hosts.push(address);
-        }
-    }
-    let (client, via) = first_to_answer(shared, observed, &hosts).await?;
+    let (client, via) = first_to_answer(shared, observed, &hosts(observed)).await?;
     let target = addons::Target::new(client.clone());
     shared.bootstraps.change(&Key::of(&observed.object), |memory| {
         memory.endpoint_answers = via == endpoint;
@@ -46,6 +45,17 @@ pub(crate) async fn reach(shared: &Arc<Shared>, observed: &Observed) -> Result<(
         memory.stale = true;
     });
     Ok(())
+}
+
+/// The endpoint, and every control plane.
+fn hosts(observed: &Observed) -> Vec<String> {
+    let mut hosts: Vec<String> = observed.endpoint.clone().into_iter().collect();
+    for address in observed.control_planes().filter_map(|node| observed.address(&node.name)) {
+        if !hosts.contains(&address) {
+            hosts.push(address);
+        }
+    }
+    hosts
 }
 
 /// Waits until the endpoint itself answers: that is where everybody else will look for the cluster.
@@ -88,7 +98,9 @@ async fn first_to_answer(
             sleep((began.elapsed() / 20).clamp(PAUSES.0, PAUSES.1)).await;
         }
     };
-    match timeout(ROUND, tries).await {
+    // Told before the milestone's deadline, so that the failure there says what was last seen.
+    let round = ROUND.min(observed.deadlines.kubernetes / 2).min(observed.deadlines.addons / 2);
+    match timeout(round, tries).await {
         Ok(found) => Ok(found),
         Err(_) => {
             let message = format!("no answer from {}; last: {last}", hosts.join(", "));
@@ -210,6 +222,53 @@ pub(crate) async fn watch(shared: &Arc<Shared>, observed: &Observed) -> Result<(
     target.addons.changed().await;
     shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.stale = true);
     Ok(())
+}
+
+/// Removes every Service that has a load balancer of its own, and waits until whoever made that one has let go of it.
+pub(crate) async fn withdraw(shared: &Arc<Shared>, observed: &Observed) -> Result<(), Failure> {
+    let (client, _) = first_to_answer(shared, observed, &hosts(observed)).await?;
+    let began = Instant::now();
+    loop {
+        let left = remove_services(&client).await.map_err(|error| {
+            let message = format!("the Services of the cluster: {}", configs::text(&error));
+            Failure::new(Class::Retryable, "KubernetesSilent", message, "look at the control planes")
+        })?;
+        if left.is_empty() {
+            shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.withdrawn = true);
+            return Ok(());
+        }
+        if began.elapsed() > ROUND {
+            return Err(Failure::new(
+                Class::Retryable,
+                SERVICES_LEAVING,
+                format!("load balancers of Services are not gone yet: {}", left.join(", ")),
+                "look at the cluster's cloud controller manager; what is left when the machines are gone has to be removed by hand",
+            ));
+        }
+        sleep((began.elapsed() / 20).clamp(PAUSES.0, PAUSES.1)).await;
+    }
+}
+
+/// Asks for all of them to go; those that are still there.
+async fn remove_services(client: &kube::Client) -> Result<Vec<String>, kube::Error> {
+    let balanced = |service: &Service| {
+        let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+        type_ == Some("LoadBalancer")
+    };
+    let all = Api::<Service>::all(client.clone()).list(&ListParams::default()).await?.items;
+    let mut left = Vec::new();
+    for service in all.iter().filter(|service| balanced(service)) {
+        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+        if service.metadata.deletion_timestamp.is_none() {
+            let own: Api<Service> = Api::namespaced(client.clone(), &namespace);
+            match own.delete(&name, &DeleteParams::background()).await {
+                Err(error) if !crate::error::is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        left.push(format!("{namespace}/{name}"));
+    }
+    Ok(left)
 }
 
 /// Applies an addon.

@@ -1,6 +1,6 @@
 //! Questions about what was observed, that plan and status both ask. Pure.
 
-use super::configs::fingerprint;
+use super::configs::{fingerprint, intent_of};
 use super::memory::Task;
 use super::milestone::Milestone;
 use super::observe::{ImageSight, Observed, up};
@@ -91,6 +91,19 @@ impl Observed {
         rendered.configs == stored.configs && stored.talosconfig.is_some()
     }
 
+    /// Whether a machine that has replaced another is to get another config than that one: its address is in it.
+    pub(crate) fn outdated(&self, machine: &str) -> bool {
+        let (Some(Ok(rendered)), Some(stored), Ok(provided)) = (&self.rendered, &self.stored, &self.provided)
+        else {
+            return false;
+        };
+        // A spec that was changed since is not for a cluster that is there.
+        self.etcd_made()
+            && !self.configured(machine)
+            && stored.intent == intent_of(&self.object.spec, &provided.config.spec)
+            && rendered.configs.get(machine).is_some_and(|new| stored.configs.get(machine) != Some(new))
+    }
+
     /// Whether etcd was made: from then on the cluster's shape is fixed.
     pub(crate) fn etcd_made(&self) -> bool {
         self.etcd_up || self.reached.is_some() || self.told(Milestone::Etcd.condition())
@@ -115,7 +128,9 @@ impl Observed {
                 matches!(self.image, ImageSight::Skipped(_) | ImageSight::Ready { .. }) || self.etcd_made(),
             ),
             Milestone::Machines => Some(
-                !self.wanted().is_empty() && self.wanted().iter().all(|node| self.machine_up(&node.name)),
+                !self.wanted().is_empty()
+                    && self.wanted().iter().all(|node| self.machine_up(&node.name))
+                    && self.balancer_there(),
             ),
             Milestone::Talos => Some(
                 !self.wanted().is_empty() && self.wanted().iter().all(|node| self.configured(&node.name)),
@@ -124,6 +139,7 @@ impl Observed {
             Milestone::Kubernetes if self.reached.is_some() => Some(true),
             Milestone::Kubernetes if self.troubles.contains_key(&Task::Reach) => Some(false),
             Milestone::Kubernetes => self.etcd_made().then_some(()).map_or(Some(false), |()| None),
+            // The last one: addons and nodes, the endpoint, and etcd on every control plane.
             Milestone::Addons if !self.etcd_made() => Some(false),
             Milestone::Addons => self.survey.as_ref().and_then(|_| self.complete()),
         }
@@ -158,7 +174,8 @@ impl Observed {
     fn complete(&self) -> Option<bool> {
         let seen = self.planned().all(|addon| self.addon(addon.name) == Some(&AddonState::Ready))
             && self.wanted().iter().all(|node| self.node_ready(&node.name))
-            && self.endpoint_answers;
+            && self.endpoint_answers
+            && (!self.balancer.needed || self.balancer.complete());
         let mut silent = self.control_planes().filter(|node| !self.voters.contains(&node.name)).peekable();
         if !seen || silent.peek().is_none() {
             return Some(seen);
@@ -234,7 +251,10 @@ impl Observed {
             }
             _ => there.and_then(|machine| machine.spec.user_data.clone()),
         };
-        wanted::machine_request(&self.object, node, image, data)
+        let mut request = wanted::machine_request(&self.object, node, image, data);
+        let holds = self.finalizers(node);
+        request.metadata.finalizers = (!holds.is_empty()).then_some(holds);
+        request
     }
 
     /// The host that a machine is reached at.

@@ -199,7 +199,7 @@ pub(crate) fn secret(cb: &ClusterBootstrap, name: &str, data: BTreeMap<String, S
     }
 }
 
-fn meta(cb: &ClusterBootstrap, name: &str) -> ObjectMeta {
+pub(super) fn meta(cb: &ClusterBootstrap, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: cb.namespace(),

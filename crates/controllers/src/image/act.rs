@@ -1,16 +1,15 @@
 //! Does what the plan says: one call to the outside each, and what it said is remembered.
 
-use super::observe::{Observed, Outcome};
-use super::plan::{self, Action};
+use super::observe::Observed;
+use super::plan;
 use crate::error::ReconcileError;
+use crate::external::{Action, Outcome};
 use crate::object::{self, Key};
-use crate::provider;
 use crate::runtime::Shared;
-use crate::{Class, Failure, ImageWanted, Operation, Progress};
+use crate::{Class, Failure, ImageFacts, ImageWanted, Operation};
 use butler_api::ImageSync;
 use butler_api::names::FINALIZER_IMAGE_SYNC;
 use butler_drivers::Images;
-use kube::ResourceExt;
 use kube::api::Api;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +22,11 @@ pub(crate) async fn act(
 ) -> Result<(), ReconcileError> {
     for action in actions {
         match action {
-            Action::AddFinalizer => {
-                object::set_finalizer(api, &observed.object, FINALIZER_IMAGE_SYNC, true).await?;
+            Action::AddFinalizer | Action::RemoveFinalizer => {
+                let wanted = *action == Action::AddFinalizer;
+                object::set_finalizer(api, &observed.object, FINALIZER_IMAGE_SYNC, wanted).await?;
             }
-            Action::RemoveFinalizer => {
-                object::set_finalizer(api, &observed.object, FINALIZER_IMAGE_SYNC, false).await?;
-            }
-            Action::Ensure | Action::Delete => {
+            Action::Ensure | Action::Look | Action::Delete => {
                 let (outcome, recheck) = call(shared, observed, *action).await?;
                 remember(shared, observed, outcome, recheck);
             }
@@ -38,21 +35,12 @@ pub(crate) async fn act(
     Ok(())
 }
 
-fn remember(shared: &Shared, observed: &Observed, outcome: Outcome, recheck: Option<Duration>) {
+fn remember(shared: &Shared, observed: &Observed, outcome: Outcome<ImageFacts>, recheck: Option<Duration>) {
     let now = (shared.context.clock)();
     shared.images.change(&Key::of(&observed.object), |memory| {
-        match &outcome {
-            Outcome::Failed(failure) => {
-                memory.failures = memory.failures.saturating_add(1);
-                memory.trouble = Some(failure.clone());
-            }
-            // What has only begun again may well fail again.
-            Outcome::Working { .. } => {}
-            _ => (memory.failures, memory.trouble) = (0, None),
-        }
-        let pause = plan::pause_after(&outcome, recheck, memory.failures, &observed.deadlines);
-        memory.next = now.checked_add(pause).ok();
-        memory.last = Some(outcome);
+        memory.keep(outcome, now, |memory, outcome| {
+            plan::pause_after(outcome, recheck, memory.failures, &observed.deadlines)
+        });
     });
 }
 
@@ -60,31 +48,16 @@ async fn call(
     shared: &Shared,
     observed: &Observed,
     action: Action,
-) -> Result<(Outcome, Option<Duration>), ReconcileError> {
+) -> Result<(Outcome<ImageFacts>, Option<Duration>), ReconcileError> {
     let images = match connect(shared, observed).await? {
         Ok(images) => images,
         Err(failure) => return Ok((Outcome::Failed(failure), None)),
     };
     let wanted = wanted(observed);
     let operation = observed.operation().map(Operation);
-    let working = |operation: Option<Operation>, waiting_for, recheck| {
-        (Outcome::Working { operation: operation.map(|id| id.0), waiting_for }, Some(recheck))
-    };
     Ok(match action {
-        Action::Delete => match images.delete(&wanted, operation.as_ref()).await {
-            Ok(Progress::Ready(())) => (Outcome::Gone, None),
-            Ok(Progress::InProgress { operation, waiting_for, recheck, .. }) => {
-                working(operation, waiting_for, recheck)
-            }
-            Err(failure) => (Outcome::Failed(failure), None),
-        },
-        _ => match images.ensure(&wanted, operation.as_ref()).await {
-            Ok(Progress::Ready(facts)) => (Outcome::Ready(facts), None),
-            Ok(Progress::InProgress { operation, waiting_for, recheck, .. }) => {
-                working(operation, waiting_for, recheck)
-            }
-            Err(failure) => (Outcome::Failed(failure), None),
-        },
+        Action::Delete => Outcome::of_delete(images.delete(&wanted, operation.as_ref()).await),
+        _ => Outcome::of_ensure(images.ensure(&wanted, operation.as_ref()).await),
     })
 }
 
@@ -92,10 +65,8 @@ async fn connect(
     shared: &Shared,
     observed: &Observed,
 ) -> Result<Result<Arc<dyn Images>, Failure>, ReconcileError> {
-    let namespace = observed.object.namespace().unwrap_or_default();
     let reference = &observed.object.spec.provider_config_ref;
-    let provided = provider::look(&shared.context.client, reference, &namespace).await?;
-    let connected = provided.and_then(|provided| shared.connections.connect(&shared.context, &provided));
+    let connected = shared.infrastructure(&observed.object, reference).await?;
     Ok(connected.and_then(|infrastructure| {
         infrastructure.images.ok_or_else(|| {
             Failure::new(

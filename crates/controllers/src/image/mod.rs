@@ -12,18 +12,18 @@ mod observe;
 mod plan;
 mod status;
 
-pub(crate) use observe::{ANNOTATION_OWNER_UID, Memory};
+pub(crate) use observe::ANNOTATION_OWNER_UID;
 pub(crate) use plan::{artifact_url, image_name};
 
 use crate::error::ReconcileError;
-use crate::object::{self, Key, Written};
+use crate::object::{Key, Written};
 use crate::report;
 use crate::runtime::{ROUNDS, Shared, at_the_latest};
 use crate::step::Step;
 use butler_api::{ImageSync, ImageSyncStatus};
+use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use kube::{Resource, ResourceExt};
 use observe::Observed;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,15 +41,11 @@ pub(crate) async fn reconcile(object: Arc<ImageSync>, shared: Arc<Shared>) -> Re
         if write(&shared, &api, &observed, &step).await? == Written::Stale {
             continue;
         }
-        let key = Key::of(&observed.object);
-        let stopped = matches!(step, Step::Stop(_));
-        if shared.images.change(&key, |memory| std::mem::replace(&mut memory.stopped, stopped) != stopped) {
-            shared.wake_owners(&observed.object);
-        }
+        shared.note_stop(&shared.images, &observed.object, &step);
         match step {
             Step::Do(actions) => act::act(&shared, &api, &observed, &actions).await?,
             _ => {
-                shared.went_well(&key);
+                shared.went_well(&Key::of(&observed.object));
                 return Ok(at_the_latest(observed.now, observed.memory.next, observed.deadlines.resync));
             }
         }
@@ -62,7 +58,7 @@ async fn write(
     shared: &Shared,
     api: &Api<ImageSync>,
     observed: &Observed,
-    step: &Step<plan::Action>,
+    step: &Step<crate::external::Action>,
 ) -> Result<Written, ReconcileError> {
     let old = observed.object.status.clone().unwrap_or_default();
     let new = status::status(observed, step);
@@ -71,12 +67,5 @@ async fn write(
     }
     let notes = report::notes(&old.conditions, &new.conditions, &["Ready"], &["Degraded"]);
     let object = ImageSync { status: Some(new), ..observed.object.clone() };
-    let written = object::write_status(api, &object).await?;
-    if written == Written::Yes {
-        shared.tell(observed.object.object_ref(&()), &notes).await;
-        let writes = matches!(step, Step::Do(actions) if actions.iter().any(plan::Action::writes_object));
-        // The version has changed with it, and the next write needs the new one.
-        return Ok(if writes { Written::Stale } else { Written::Yes });
-    }
-    Ok(written)
+    shared.report(api, &object, &notes, step).await
 }

@@ -1,12 +1,14 @@
 //! Reads an ImageSync and all that it refers to. Decides nothing.
 
 use crate::error::ReconcileError;
+use crate::external::{self, Memory};
 use crate::object::{self, Key};
 use crate::provider;
 use crate::runtime::Shared;
 use crate::{Class, Deadlines, Failure, ImageFacts, Owner};
 use butler_api::names::{BUTLER_CONFIG_NAME, LABEL_CLUSTER};
-use butler_api::{ButlerConfig, ClusterBootstrap, ImageSync};
+use butler_api::{ButlerConfig, ClusterBootstrap, ImageSync, Provider};
+use butler_drivers::Infrastructure;
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
@@ -23,38 +25,8 @@ pub(crate) struct Observed {
     pub(crate) shared: bool,
     /// What keeps the infrastructure from being asked at all.
     pub(crate) unusable: Option<Failure>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Memory<ImageFacts>,
     pub(crate) deadlines: Deadlines,
-}
-
-/// What calls have said, until the process ends.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Memory {
-    pub(crate) last: Option<Outcome>,
-    /// No call before this moment.
-    pub(crate) next: Option<Timestamp>,
-    /// Failures in a row.
-    pub(crate) failures: u32,
-    /// The last pass of this life ended with a failure that stops the plan.
-    pub(crate) stopped: bool,
-    /// The last of them, until all is well.
-    pub(crate) trouble: Option<Failure>,
-    /// Spec, ProviderConfig and credentials by which the last call was made.
-    pub(crate) inputs: String,
-    pub(crate) deleting: bool,
-}
-
-/// What a call said.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    /// It is on its way, either way.
-    Working { operation: Option<String>, waiting_for: String },
-    /// It can be booted from.
-    Ready(ImageFacts),
-    /// It is not there any more.
-    Gone,
-    /// The call failed.
-    Failed(Failure),
 }
 
 /// Annotation: uid of the ClusterBootstrap that the image was first made for. Owner references come and go with the
@@ -71,10 +43,7 @@ pub(crate) async fn observe(
     let client = &shared.context.client;
     let namespace = object.namespace().unwrap_or_default();
     let provided = provider::look(client, &object.spec.provider_config_ref, &namespace).await?;
-    let (unusable, version) = match &provided {
-        Ok(provided) => (usable(shared, provided), provided.version.clone()),
-        Err(failure) => (Some(failure.clone()), failure.message.clone()),
-    };
+    let (unusable, version) = shared.unusable(&provided, lacks);
     let settings: Api<ButlerConfig> = Api::all(client.clone());
     let factory = object::get(&settings, BUTLER_CONFIG_NAME)
         .await?
@@ -83,16 +52,11 @@ pub(crate) async fn observe(
         .filter(|url| !url.is_empty());
     let inputs = format!("{} {version} {factory:?}", object.metadata.generation.unwrap_or_default());
     let deleting = object.metadata.deletion_timestamp.is_some();
-    let memory = shared.images.change(&Key::of(&object), |memory| {
-        if memory.inputs != inputs || memory.deleting != deleting {
-            (memory.next, memory.failures, memory.trouble) = (None, 0, None);
-            (memory.inputs, memory.deleting) = (inputs, deleting);
-        }
-        memory.clone()
-    });
+    let now = (shared.context.clock)();
+    let memory = shared.images.change(&Key::of(&object), |memory| memory.look(now, inputs, deleting));
     let others = if deleting { used_by_others(api, &object).await? } else { false };
     Ok(Some(Observed {
-        now: (shared.context.clock)(),
+        now,
         owner: owner(&object),
         factory,
         shared: others,
@@ -103,17 +67,15 @@ pub(crate) async fn observe(
     }))
 }
 
-fn usable(shared: &Shared, provided: &provider::Provided) -> Option<Failure> {
-    match shared.connections.connect(&shared.context, provided) {
-        Err(failure) => Some(failure),
-        Ok(infrastructure) if infrastructure.images.is_none() => Some(Failure::new(
+fn lacks(infrastructure: &Infrastructure, provider: Provider) -> Option<Failure> {
+    infrastructure.images.is_none().then(|| {
+        Failure::new(
             Class::InvalidConfig,
             "ImagesNotBuilt",
-            format!("images can't be brought to {} yet", provided.config.spec.provider),
+            format!("images can't be brought to {provider} yet"),
             "upload the image by hand, and take imageFactory out of the ButlerConfig",
-        )),
-        Ok(_) => None,
-    }
+        )
+    })
 }
 
 fn owner(object: &ImageSync) -> Owner {
@@ -151,9 +113,7 @@ impl Observed {
 
     /// Whether the infrastructure may have been asked for the image: written down before the first time.
     pub(crate) fn requested(&self) -> bool {
-        let conditions = self.object.status.as_ref().map(|status| status.conditions.as_slice());
-        butler_api::find_condition(conditions.unwrap_or_default(), super::plan::REQUESTED)
-            .is_some_and(butler_api::Condition::is_true)
+        external::requested(self.object.status.as_ref().map(|status| &status.conditions))
     }
 
     /// Where the image comes from: as it was first written down, so that a changed factory does not bring a second one.
@@ -169,10 +129,6 @@ impl Observed {
     }
 
     pub(crate) fn operation(&self) -> Option<String> {
-        match &self.memory.last {
-            Some(Outcome::Working { operation, .. }) => operation.clone(),
-            Some(Outcome::Failed(_)) | None => self.object.status.as_ref()?.provider_task_id.clone(),
-            Some(_) => None,
-        }
+        self.memory.operation(self.object.status.as_ref().and_then(|status| status.provider_task_id.as_ref()))
     }
 }

@@ -1,34 +1,14 @@
 //! What is to happen to an image next, and how it is called. Pure.
 
-use super::observe::{Observed, Outcome};
+use super::observe::Observed;
+use crate::external::{Action, Outcome, unremovable};
 use crate::machine::pause_after_failure;
 use crate::step::{Awaited, Step, Wait};
-use crate::{Class, Deadlines, Failure};
+use crate::{Class, Deadlines, Failure, ImageFacts};
 use butler_api::names::MAX_NAME;
 use butler_api::{Architecture, ImageSync, ImageSyncSpec, TransferMode};
 use jiff::Timestamp;
 use std::time::Duration;
-
-/// What can be done about an image; each at most one change outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    AddFinalizer,
-    /// One step towards the image.
-    Ensure,
-    /// One step towards its absence.
-    Delete,
-    RemoveFinalizer,
-}
-
-/// Condition: the infrastructure may have been asked for the image.
-pub(crate) const REQUESTED: &str = "Requested";
-
-impl Action {
-    /// Whether it writes the ImageSync itself.
-    pub(crate) fn writes_object(&self) -> bool {
-        matches!(self, Action::AddFinalizer | Action::RemoveFinalizer)
-    }
-}
 
 /// The whole decision.
 pub(crate) fn plan(observed: &Observed) -> Step<Action> {
@@ -69,14 +49,7 @@ fn deletion(observed: &Observed) -> Step<Action> {
         return Step::Do(vec![Action::RemoveFinalizer]);
     }
     if let Some(failure) = &observed.unusable {
-        return Step::Stop(Failure {
-            message: format!("the image can't be removed: {}", failure.message),
-            remedy: format!(
-                "{}; if the image is known to be gone, take the finalizer off this ImageSync",
-                failure.remedy
-            ),
-            ..failure.clone()
-        });
+        return Step::Stop(unremovable("the image", "image", "ImageSync", failure));
     }
     pause(observed).unwrap_or_else(|| Step::Do(vec![Action::Delete]))
 }
@@ -92,23 +65,25 @@ fn pause(observed: &Observed) -> Option<Step<Action>> {
     Some(match &observed.memory.last {
         Some(Outcome::Failed(failure)) if failure.class.stops() => Step::Stop(failure.clone()),
         Some(Outcome::Failed(failure)) => wait(&failure.message, &failure.remedy),
-        Some(Outcome::Working { waiting_for, .. }) => wait(waiting_for, ""),
-        Some(Outcome::Ready(_) | Outcome::Gone) | None => Step::Done,
+        Some(Outcome::Working { waiting_for, .. } | Outcome::Leaving { waiting_for, .. }) => {
+            wait(waiting_for, "")
+        }
+        Some(Outcome::Ready(_) | Outcome::Found(_) | Outcome::Missing | Outcome::Gone) | None => Step::Done,
     })
 }
 
 /// How long to leave the infrastructure alone after a call.
 pub(crate) fn pause_after(
-    outcome: &Outcome,
+    outcome: &Outcome<ImageFacts>,
     recheck: Option<Duration>,
     failures: u32,
     deadlines: &Deadlines,
 ) -> Duration {
     match outcome {
-        Outcome::Working { .. } => recheck.unwrap_or(deadlines.resync),
+        Outcome::Working { .. } | Outcome::Leaving { .. } => recheck.unwrap_or(deadlines.resync),
         // An image that is there does not change; it is looked at seldom.
-        Outcome::Ready(_) => deadlines.resync.saturating_mul(20),
-        Outcome::Gone => Duration::ZERO,
+        Outcome::Ready(_) | Outcome::Found(_) => deadlines.resync.saturating_mul(20),
+        Outcome::Missing | Outcome::Gone => Duration::ZERO,
         Outcome::Failed(failure) => pause_after_failure(failure.class, failures, deadlines),
     }
 }

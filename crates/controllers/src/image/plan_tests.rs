@@ -1,7 +1,8 @@
 //! Every branch of the image's plan, and its names.
 
-use super::super::observe::{Memory, Observed, Outcome};
+use super::super::observe::Observed;
 use super::*;
+use crate::external::{Memory, REQUESTED};
 use crate::{ImageFacts, Owner};
 use butler_api::ImageSyncStatus;
 use butler_api::names::FINALIZER_IMAGE_SYNC;
@@ -44,18 +45,9 @@ fn deleting(mut observed: Observed) -> Observed {
     observed
 }
 
-fn after(mut observed: Observed, last: Outcome, next: i64) -> Observed {
+fn after(mut observed: Observed, last: Outcome<ImageFacts>, next: i64) -> Observed {
     (observed.memory.last, observed.memory.next) = (Some(last), Some(at(next)));
     observed
-}
-
-fn word(step: &Step<Action>) -> String {
-    match step {
-        Step::Do(actions) => format!("{:?}", actions[0]),
-        Step::Wait(wait) => format!("wait for {}", wait.on[0].what),
-        Step::Done => "done".to_owned(),
-        Step::Stop(failure) => format!("stop {}", failure.reason),
-    }
 }
 
 #[test]
@@ -73,7 +65,8 @@ fn the_table_of_plans() {
     stuck.unusable.clone_from(&unusable.unusable);
     let mut written = Observed { factory: None, ..requested(fresh()) };
     written.object.status.as_mut().unwrap().artifact_url = Some("https://old/x.qcow2".into());
-    let working = || Outcome::Working { operation: Some("t".into()), waiting_for: "the download".into() };
+    let working =
+        || Outcome::Working { operation: Some("t".into()), waiting_for: "the download".into(), known: None };
     let failed = |class| Outcome::Failed(Failure::new(class, "Why", "it failed", ""));
     let table = [
         ("new", no_finalizer(), "AddFinalizer"),
@@ -100,7 +93,7 @@ fn the_table_of_plans() {
         ("done", deleting(no_finalizer()), "done"),
     ];
     for (name, observed, expected) in table {
-        assert_eq!(word(&plan(&observed)), expected, "{name}");
+        assert_eq!(plan(&observed).word(), expected, "{name}");
     }
 }
 
@@ -136,7 +129,7 @@ fn the_sum_that_was_asked_for_counts_and_is_told() {
 #[test]
 fn pauses_follow_the_outcome() {
     let deadlines = Deadlines::default();
-    let working = Outcome::Working { operation: None, waiting_for: String::new() };
+    let working = Outcome::Working { operation: None, waiting_for: String::new(), known: None };
     let asked = Some(Duration::from_millis(30));
     assert_eq!(pause_after(&working, asked, 0, &deadlines), Duration::from_millis(30));
     assert_eq!(pause_after(&Outcome::Gone, None, 0, &deadlines), Duration::ZERO);

@@ -1,8 +1,8 @@
 //! What is told about an image. Pure.
 
-use super::observe::{Observed, Outcome};
-use super::plan::{Action, REQUESTED};
-use crate::report::{condition, whole_second, with_remedy};
+use super::observe::Observed;
+use crate::external::{Action, Outcome, REQUESTED};
+use crate::report::{condition, told, whole_second, with_remedy};
 use crate::step::Step;
 use crate::{Class, Failure};
 use butler_api::{
@@ -24,20 +24,11 @@ pub(crate) fn status(observed: &Observed, step: &Step<Action>) -> ImageSyncStatu
     if asks {
         status.artifact_url = observed.url();
     }
-    let failure = match (step, &observed.memory.last) {
-        (Step::Stop(failure), _) => Some(failure.clone()),
-        (_, Some(Outcome::Failed(failure))) => Some(failure.clone()),
-        _ => None,
-    };
+    let failure = observed.memory.obstacle(step);
     let stopped = matches!(step, Step::Stop(_));
     status.phase = Some(phase(observed, &status, stopped, asks));
     status.provider_task_id = observed.operation();
-    (status.failure_reason, status.failure_message) = match &failure {
-        Some(failure) if stopped || failure.class != Class::Retryable => {
-            (Some(failure.reason.clone()), Some(with_remedy(failure)))
-        }
-        _ => (None, None),
-    };
+    (status.failure_reason, status.failure_message) = told(failure.as_ref(), stopped);
     conditions(observed, step, failure.as_ref(), asks, &mut status);
     status.observed_generation = observed.object.metadata.generation;
     status.last_updated = Some(Time(whole_second(observed.now)));
@@ -73,8 +64,10 @@ fn conditions(
     if observed.requested() || asks {
         set(REQUESTED, true, "InfrastructureAsked", "the image may exist from now on".to_owned());
     }
-    let waiting = match (step, &observed.memory.last) {
-        (_, Some(Outcome::Working { waiting_for, .. })) => format!("waiting for {waiting_for}"),
+    let waiting = match &observed.memory.last {
+        Some(Outcome::Working { waiting_for, .. } | Outcome::Leaving { waiting_for, .. }) => {
+            format!("waiting for {waiting_for}")
+        }
         _ => String::new(),
     };
     let doing = if observed.deleting() { "Deleting" } else { "ImageDownloading" };

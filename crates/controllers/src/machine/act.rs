@@ -1,16 +1,14 @@
 //! Does what the plan says: one call to the outside each, and what it said is remembered.
 
-use super::observe::{Observed, Outcome};
-use super::plan::{self, Action};
+use super::observe::Observed;
+use super::plan;
 use crate::error::ReconcileError;
+use crate::external::{Action, Outcome};
 use crate::object::{self, Key};
-use crate::provider;
 use crate::runtime::Shared;
-use crate::{Class, Failure, MachineTarget, MachineWanted, Operation, Progress, StaticAddress};
+use crate::{Class, Failure, MachineFacts, MachineTarget, MachineWanted, Operation, StaticAddress};
 use butler_api::names::FINALIZER_MACHINE_REQUEST;
 use butler_api::{MachineRequest, StaticAddressSpec};
-use butler_drivers::Infrastructure;
-use kube::ResourceExt;
 use kube::api::Api;
 use std::time::Duration;
 
@@ -22,11 +20,9 @@ pub(crate) async fn act(
 ) -> Result<(), ReconcileError> {
     for action in actions {
         match action {
-            Action::AddFinalizer => {
-                object::set_finalizer(api, &observed.object, FINALIZER_MACHINE_REQUEST, true).await?;
-            }
-            Action::RemoveFinalizer => {
-                object::set_finalizer(api, &observed.object, FINALIZER_MACHINE_REQUEST, false).await?;
+            Action::AddFinalizer | Action::RemoveFinalizer => {
+                let wanted = *action == Action::AddFinalizer;
+                object::set_finalizer(api, &observed.object, FINALIZER_MACHINE_REQUEST, wanted).await?;
             }
             Action::Ensure | Action::Look | Action::Delete => {
                 let (outcome, recheck) = call(shared, observed, *action).await?;
@@ -37,23 +33,12 @@ pub(crate) async fn act(
     Ok(())
 }
 
-fn remember(shared: &Shared, observed: &Observed, outcome: Outcome, recheck: Option<Duration>) {
+fn remember(shared: &Shared, observed: &Observed, outcome: Outcome<MachineFacts>, recheck: Option<Duration>) {
     let now = (shared.context.clock)();
     shared.machines.change(&Key::of(&observed.object), |memory| {
-        match &outcome {
-            Outcome::Failed(failure) => {
-                memory.failures = memory.failures.saturating_add(1);
-                memory.trouble = Some(failure.clone());
-            }
-            // What has only begun again may well fail again.
-            Outcome::Working { .. } | Outcome::Leaving { .. } | Outcome::Missing => {}
-            _ => (memory.failures, memory.trouble) = (0, None),
-        }
-        memory.missing = if outcome == Outcome::Missing { memory.missing.saturating_add(1) } else { 0 };
-        let pause =
-            plan::pause_after(&outcome, recheck, memory.failures, memory.missing, &observed.deadlines);
-        memory.next = now.checked_add(pause).ok();
-        memory.last = Some(outcome);
+        memory.keep(outcome, now, |memory, outcome| {
+            plan::pause_after(outcome, recheck, memory.failures, memory.missing, &observed.deadlines)
+        });
     });
 }
 
@@ -61,58 +46,25 @@ async fn call(
     shared: &Shared,
     observed: &Observed,
     action: Action,
-) -> Result<(Outcome, Option<Duration>), ReconcileError> {
-    let infrastructure = match connect(shared, observed).await? {
-        Ok(infrastructure) => infrastructure,
+) -> Result<(Outcome<MachineFacts>, Option<Duration>), ReconcileError> {
+    let reference = &observed.object.spec.provider_ref;
+    let machines = match shared.infrastructure(&observed.object, reference).await? {
+        Ok(infrastructure) => infrastructure.machines,
         Err(failure) => return Ok((Outcome::Failed(failure), None)),
     };
-    let machines = &infrastructure.machines;
     let operation = observed.operation().map(Operation);
-    let outcome = match action {
+    Ok(match action {
         Action::Look => match machines.find(&target(observed)).await {
             Ok(Some(facts)) => (Outcome::Found(facts), None),
             Ok(None) => (Outcome::Missing, None),
             Err(failure) => (Outcome::Failed(failure), None),
         },
-        Action::Delete => match machines.delete(&target(observed), operation.as_ref()).await {
-            Ok(Progress::Ready(())) => (Outcome::Gone, None),
-            Ok(Progress::InProgress { operation, waiting_for, recheck, .. }) => {
-                (Outcome::Leaving { operation: operation.map(|id| id.0), waiting_for }, Some(recheck))
-            }
+        Action::Delete => Outcome::of_delete(machines.delete(&target(observed), operation.as_ref()).await),
+        _ => match wanted(observed) {
+            Ok(wanted) => Outcome::of_ensure(machines.ensure(&wanted, operation.as_ref()).await),
             Err(failure) => (Outcome::Failed(failure), None),
         },
-        _ => ensure(observed, &infrastructure, operation.as_ref()).await,
-    };
-    Ok(outcome)
-}
-
-async fn ensure(
-    observed: &Observed,
-    infrastructure: &Infrastructure,
-    operation: Option<&Operation>,
-) -> (Outcome, Option<Duration>) {
-    let wanted = match wanted(observed) {
-        Ok(wanted) => wanted,
-        Err(failure) => return (Outcome::Failed(failure), None),
-    };
-    match infrastructure.machines.ensure(&wanted, operation).await {
-        Ok(Progress::Ready(facts)) => (Outcome::Ready(facts), None),
-        Ok(Progress::InProgress { operation, waiting_for, recheck, known }) => {
-            let operation = operation.map(|id| id.0);
-            (Outcome::Working { operation, waiting_for, known }, Some(recheck))
-        }
-        Err(failure) => (Outcome::Failed(failure), None),
-    }
-}
-
-async fn connect(
-    shared: &Shared,
-    observed: &Observed,
-) -> Result<Result<Infrastructure, Failure>, ReconcileError> {
-    let namespace = observed.object.namespace().unwrap_or_default();
-    let reference = &observed.object.spec.provider_ref;
-    let provided = provider::look(&shared.context.client, reference, &namespace).await?;
-    Ok(provided.and_then(|provided| shared.connections.connect(&shared.context, &provided)))
+    })
 }
 
 fn target(observed: &Observed) -> MachineTarget {

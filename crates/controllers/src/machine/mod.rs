@@ -16,18 +16,17 @@ mod observe;
 mod plan;
 mod status;
 
-pub(crate) use observe::Memory;
 pub(crate) use plan::{VANISHED, pause_after_failure};
 
 use crate::error::ReconcileError;
-use crate::object::{self, Key, Written};
+use crate::object::{Key, Written};
 use crate::report;
 use crate::runtime::{ROUNDS, Shared, at_the_latest};
 use crate::step::Step;
 use butler_api::MachineRequest;
+use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use kube::{Resource, ResourceExt};
 use observe::Observed;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,24 +47,16 @@ pub(crate) async fn reconcile(
         if write(&shared, &api, &observed, &step).await? == Written::Stale {
             continue;
         }
-        let key = Key::of(&observed.object);
-        let stopped = matches!(step, Step::Stop(_));
-        if shared.machines.change(&key, |memory| std::mem::replace(&mut memory.stopped, stopped) != stopped) {
-            shared.wake_owners(&observed.object);
-        }
+        shared.note_stop(&shared.machines, &observed.object, &step);
         match step {
             Step::Do(actions) => act::act(&shared, &api, &observed, &actions).await?,
             _ => {
-                shared.went_well(&key);
-                return Ok(at_the_latest(observed.now, observed.memory.next, longest(&observed)));
+                shared.went_well(&Key::of(&observed.object));
+                return Ok(at_the_latest(observed.now, observed.memory.next, observed.deadlines.resync));
             }
         }
     }
     Ok(Action::requeue(Duration::from_millis(1)))
-}
-
-fn longest(observed: &Observed) -> Duration {
-    observed.deadlines.resync
 }
 
 /// Reports, unless there is nothing new to say.
@@ -73,7 +64,7 @@ async fn write(
     shared: &Shared,
     api: &Api<MachineRequest>,
     observed: &Observed,
-    step: &Step<plan::Action>,
+    step: &Step<crate::external::Action>,
 ) -> Result<Written, ReconcileError> {
     let old = observed.object.status.clone().unwrap_or_default();
     let new = status::status(observed, step);
@@ -82,20 +73,5 @@ async fn write(
     }
     let notes = report::notes(&old.conditions, &new.conditions, &["Ready"], &["Degraded"]);
     let object = MachineRequest { status: Some(new), ..observed.object.clone() };
-    let written = object::write_status(api, &object).await?;
-    if written == Written::Yes {
-        shared.tell(observed.object.object_ref(&()), &notes).await;
-        // The version has changed with it, and the next write needs the new one.
-        return Ok(if matches!(step, Step::Do(_)) && needs_version(step) {
-            Written::Stale
-        } else {
-            Written::Yes
-        });
-    }
-    Ok(written)
-}
-
-/// Whether a step writes the object itself, with the version that was read.
-fn needs_version(step: &Step<plan::Action>) -> bool {
-    matches!(step, Step::Do(actions) if actions.iter().any(plan::Action::writes_object))
+    shared.report(api, &object, &notes, step).await
 }

@@ -1,15 +1,15 @@
 //! Reads a MachineRequest and all that it refers to. Decides nothing.
 
 use crate::error::ReconcileError;
+use crate::external::{self, Memory};
 use crate::object::{self, Key};
-use crate::provider;
 use crate::runtime::Shared;
 use crate::{Deadlines, Failure, MachineFacts, Owner};
-use butler_api::names::LABEL_CLUSTER;
-use butler_api::{ClusterBootstrap, MachineRequest};
+use crate::{owner, provider};
+use butler_api::MachineRequest;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::Api;
-use kube::{Resource, ResourceExt};
 
 /// What is known of a machine.
 #[derive(Debug, Clone)]
@@ -19,50 +19,12 @@ pub(crate) struct Observed {
     pub(crate) owner: Owner,
     /// Its ClusterBootstrap is paused.
     pub(crate) paused: bool,
+    /// Its ClusterBootstrap is there.
+    pub(crate) kept: bool,
     /// What keeps the infrastructure from being asked at all.
     pub(crate) unusable: Option<Failure>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Memory<MachineFacts>,
     pub(crate) deadlines: Deadlines,
-}
-
-/// What calls have said, until the process ends.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Memory {
-    /// What the last call said.
-    pub(crate) last: Option<Outcome>,
-    /// No call before this moment.
-    pub(crate) next: Option<Timestamp>,
-    /// Failures in a row.
-    pub(crate) failures: u32,
-    /// The last of them, until all is well.
-    pub(crate) trouble: Option<Failure>,
-    /// Looks in a row that did not find it.
-    pub(crate) missing: u32,
-    /// The last pass of this life ended with a failure that stops the plan.
-    pub(crate) stopped: bool,
-    /// Spec, ProviderConfig and credentials by which the last call was made.
-    pub(crate) inputs: String,
-    /// The deletion has been seen.
-    pub(crate) deleting: bool,
-}
-
-/// What a call said.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    /// It is on its way.
-    Working { operation: Option<String>, waiting_for: String, known: Option<MachineFacts> },
-    /// It is up and has an address.
-    Ready(MachineFacts),
-    /// A look found it so.
-    Found(MachineFacts),
-    /// A look did not find it.
-    Missing,
-    /// It is being removed.
-    Leaving { operation: Option<String>, waiting_for: String },
-    /// It is not there any more.
-    Gone,
-    /// The call failed.
-    Failed(Failure),
 }
 
 /// `None` when the object is gone.
@@ -74,56 +36,22 @@ pub(crate) async fn observe(
     let Some(object) = object::get(api, name).await? else { return Ok(None) };
     let namespace = object.namespace().unwrap_or_default();
     let provided = provider::look(&shared.context.client, &object.spec.provider_ref, &namespace).await?;
-    let (unusable, version) = match &provided {
-        Ok(provided) => {
-            (shared.connections.connect(&shared.context, provided).err(), provided.version.clone())
-        }
-        Err(failure) => (Some(failure.clone()), failure.message.clone()),
-    };
+    let (unusable, version) = shared.unusable(&provided, |_, _| None);
     let inputs = format!("{} {version}", object.metadata.generation.unwrap_or_default());
     let deleting = object.metadata.deletion_timestamp.is_some();
-    let memory = shared.machines.change(&Key::of(&object), |memory| {
-        // A pause after a failure ends when what failed has changed, or when something else is wanted now.
-        if memory.inputs != inputs || memory.deleting != deleting {
-            (memory.next, memory.failures, memory.trouble) = (None, 0, None);
-            (memory.inputs, memory.deleting) = (inputs, deleting);
-        }
-        memory.clone()
-    });
-    let (owner, paused) = owner(shared, &object, &namespace).await?;
+    let now = (shared.context.clock)();
+    let memory = shared.machines.change(&Key::of(&object), |memory| memory.look(now, inputs, deleting));
+    let whose = owner::of(shared, &object, None).await?;
     Ok(Some(Observed {
-        now: (shared.context.clock)(),
-        owner,
-        paused,
+        now,
+        owner: whose.owner,
+        paused: whose.paused,
+        kept: whose.kept,
         unusable,
         memory,
         deadlines: shared.context.deadlines,
         object,
     }))
-}
-
-/// Whose the machine is, and whether that one is paused.
-async fn owner(
-    shared: &Shared,
-    object: &MachineRequest,
-    namespace: &str,
-) -> Result<(Owner, bool), ReconcileError> {
-    let uid = object.uid().unwrap_or_default();
-    let kind = ClusterBootstrap::kind(&());
-    let cluster = object.labels().get(LABEL_CLUSTER).cloned();
-    let Some(reference) = object.owner_references().iter().find(|owner| owner.kind == kind) else {
-        // One that belongs to no cluster is its own.
-        let cluster = cluster.unwrap_or_else(|| object.name_any());
-        return Ok((Owner { cluster, cluster_uid: uid.clone(), object_uid: uid }, false));
-    };
-    let api: Api<ClusterBootstrap> = Api::namespaced(shared.context.client.clone(), namespace);
-    let paused = object::get(&api, &reference.name).await?.is_some_and(|cb| {
-        cb.uid().as_ref() == Some(&reference.uid)
-            && cb.spec.paused
-            && cb.metadata.deletion_timestamp.is_none()
-    });
-    let cluster = cluster.unwrap_or_else(|| reference.name.clone());
-    Ok((Owner { cluster, cluster_uid: reference.uid.clone(), object_uid: uid }, paused))
 }
 
 impl Observed {
@@ -135,11 +63,16 @@ impl Observed {
         self.object.finalizers().iter().any(|known| known == butler_api::names::FINALIZER_MACHINE_REQUEST)
     }
 
+    /// Whether a load balancer may still send to it. Whoever put that down takes it off when it is drained; when that one is
+    /// gone, nobody would.
+    pub(crate) fn held(&self) -> bool {
+        let hold = butler_api::names::FINALIZER_LOAD_BALANCER_TARGET;
+        self.kept && self.object.finalizers().iter().any(|known| known == hold)
+    }
+
     /// Whether the infrastructure may have been asked for the machine: written down before the first time.
     pub(crate) fn requested(&self) -> bool {
-        let conditions = self.object.status.as_ref().map(|status| status.conditions.as_slice());
-        butler_api::find_condition(conditions.unwrap_or_default(), super::plan::REQUESTED)
-            .is_some_and(butler_api::Condition::is_true)
+        external::requested(self.object.status.as_ref().map(|status| &status.conditions))
     }
 
     /// Whether the machine was up with an address once.
@@ -151,12 +84,6 @@ impl Observed {
 
     /// The operation that is under way.
     pub(crate) fn operation(&self) -> Option<String> {
-        match &self.memory.last {
-            Some(Outcome::Working { operation, .. } | Outcome::Leaving { operation, .. }) => {
-                operation.clone()
-            }
-            Some(Outcome::Failed(_)) | None => self.object.status.as_ref()?.operation.clone(),
-            Some(_) => None,
-        }
+        self.memory.operation(self.object.status.as_ref().and_then(|status| status.operation.as_ref()))
     }
 }

@@ -1,38 +1,17 @@
 //! What is to happen to a machine next. Pure.
 
-use super::observe::{Observed, Outcome};
+use super::observe::Observed;
 use crate::deadlines::backoff;
+use crate::external::{Action, Outcome, unremovable};
 use crate::step::{Awaited, Step, Wait};
-use crate::{Class, Deadlines, Failure};
+use crate::{Class, Deadlines, Failure, MachineFacts};
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// What can be done about a machine; each at most one change outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    AddFinalizer,
-    /// One step towards the machine.
-    Ensure,
-    /// Looks at the machine.
-    Look,
-    /// One step towards its absence.
-    Delete,
-    RemoveFinalizer,
-}
-
-/// Condition: the infrastructure may have been asked for the machine.
-pub(crate) const REQUESTED: &str = "Requested";
 /// Reason: the machine is gone, and nobody here removed it.
 pub(crate) const VANISHED: &str = "VMDeleted";
 /// Looks in a row that have to miss a machine before it counts as gone: answers can be stale.
 const LOOKS: u32 = 3;
-
-impl Action {
-    /// Whether it writes the MachineRequest itself.
-    pub(crate) fn writes_object(&self) -> bool {
-        matches!(self, Action::AddFinalizer | Action::RemoveFinalizer)
-    }
-}
 
 /// The whole decision.
 pub(crate) fn plan(observed: &Observed) -> Step<Action> {
@@ -99,18 +78,18 @@ fn deletion(observed: &Observed) -> Step<Action> {
     if !observed.requested() || observed.memory.last == Some(Outcome::Gone) {
         return Step::Do(vec![Action::RemoveFinalizer]);
     }
+    if observed.held() {
+        let hold = butler_api::names::FINALIZER_LOAD_BALANCER_TARGET;
+        return wait(
+            "LoadBalancerDraining",
+            "the load balancer to have let go of the machine",
+            &format!("look at the LoadBalancerRequest; to go without it, take the finalizer {hold} off"),
+            observed,
+        );
+    }
     if let Some(failure) = &observed.unusable {
-        return Step::Stop(Failure {
-            message: format!(
-                "the machine {} can't be removed: {}",
-                observed.object.spec.machine_name, failure.message
-            ),
-            remedy: format!(
-                "{}; if the machine is known to be gone, take the finalizer off this MachineRequest",
-                failure.remedy
-            ),
-            ..failure.clone()
-        });
+        let which = format!("the machine {}", observed.object.spec.machine_name);
+        return Step::Stop(unremovable(&which, "machine", "MachineRequest", failure));
     }
     pause(observed).unwrap_or_else(|| Step::Do(vec![Action::Delete]))
 }
@@ -140,7 +119,7 @@ fn wait(reason: &'static str, what: &str, remedy: &str, observed: &Observed) -> 
 
 /// How long to leave the infrastructure alone after a call. `recheck` is what it asked for itself.
 pub(crate) fn pause_after(
-    outcome: &Outcome,
+    outcome: &Outcome<MachineFacts>,
     recheck: Option<Duration>,
     failures: u32,
     missing: u32,

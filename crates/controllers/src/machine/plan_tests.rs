@@ -1,7 +1,8 @@
 //! Every branch of the machine's plan, as tables.
 
-use super::super::observe::{Memory, Observed, Outcome};
+use super::super::observe::Observed;
 use super::*;
+use crate::external::{Memory, REQUESTED};
 use crate::{MachineFacts, Owner};
 use butler_api::names::FINALIZER_MACHINE_REQUEST;
 use butler_api::{MachineRequest, MachineRequestStatus};
@@ -28,6 +29,7 @@ pub(crate) fn fresh() -> Observed {
         object,
         owner,
         paused: false,
+        kept: true,
         unusable: None,
         memory: Memory::default(),
         deadlines: Deadlines::default(),
@@ -48,7 +50,7 @@ pub(crate) fn was_up() -> Observed {
     observed
 }
 
-pub(crate) fn after(mut observed: Observed, last: Outcome, next: i64) -> Observed {
+pub(crate) fn after(mut observed: Observed, last: Outcome<MachineFacts>, next: i64) -> Observed {
     (observed.memory.last, observed.memory.next) = (Some(last), Some(at(next)));
     observed
 }
@@ -67,22 +69,12 @@ pub(crate) fn facts(running: bool) -> MachineFacts {
     }
 }
 
-pub(crate) fn fail(class: Class) -> Outcome {
+pub(crate) fn fail(class: Class) -> Outcome<MachineFacts> {
     Outcome::Failed(Failure::new(class, "Why", "it failed", "mend it"))
 }
 
-pub(crate) fn working() -> Outcome {
+pub(crate) fn working() -> Outcome<MachineFacts> {
     Outcome::Working { operation: Some("UPID:1".into()), waiting_for: "the clone".into(), known: None }
-}
-
-/// A plan in one word.
-fn word(step: &Step<Action>) -> String {
-    match step {
-        Step::Do(actions) => actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join("+"),
-        Step::Wait(wait) => format!("wait for {}", wait.on[0].what),
-        Step::Done => "done".to_owned(),
-        Step::Stop(failure) => format!("stop {}", failure.reason),
-    }
 }
 
 #[test]
@@ -102,6 +94,13 @@ fn the_table_of_plans() {
         observed
     };
     let stopped = || after(was_up(), Outcome::Found(facts(false)), 0);
+    let held = || {
+        let mut observed = deleting(was_up());
+        let finalizers = observed.object.metadata.finalizers.as_mut().unwrap();
+        finalizers.push(butler_api::names::FINALIZER_LOAD_BALANCER_TARGET.to_owned());
+        observed
+    };
+    let draining = "wait for the load balancer to have let go of the machine";
     let leaving = || Outcome::Leaving { operation: None, waiting_for: "the stop".into() };
     let table: Vec<(&str, Observed, &str)> = vec![
         ("new", no_finalizer(), "AddFinalizer"),
@@ -131,13 +130,15 @@ fn the_table_of_plans() {
         ("deleted, asked for", deleting(requested(fresh())), "Delete"),
         ("deleted, paused", deleting(Observed { paused: true, ..was_up() }), "Delete"),
         ("deleted, no credentials", deleting(unusable(was_up())), "stop NoSecret"),
+        ("deleted, behind a load balancer", held(), draining),
+        ("deleted, and nobody is left to let go of it", Observed { kept: false, ..held() }, "Delete"),
         ("going", after(deleting(was_up()), leaving(), 5), "wait for the stop"),
         ("going, due", after(deleting(was_up()), leaving(), 0), "Delete"),
         ("gone", after(deleting(was_up()), Outcome::Gone, 0), "RemoveFinalizer"),
         ("not going", after(deleting(was_up()), fail(Class::Retryable), 5), "wait for it failed"),
     ];
     for (name, observed, expected) in table {
-        assert_eq!(word(&plan(&observed)), expected, "{name}");
+        assert_eq!(plan(&observed).word(), expected, "{name}");
     }
 }
 
@@ -154,7 +155,7 @@ fn a_deletion_that_cannot_go_on_names_machine_and_way_out() {
 #[test]
 fn pauses_follow_the_outcome() {
     let deadlines = Deadlines::default();
-    let pause = |outcome: &Outcome, failures, missing| {
+    let pause = |outcome: &Outcome<MachineFacts>, failures, missing| {
         pause_after(outcome, Some(Duration::from_millis(70)), failures, missing, &deadlines)
     };
     assert_eq!(pause(&working(), 0, 0), Duration::from_millis(70), "as the infrastructure asked");

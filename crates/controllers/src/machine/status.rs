@@ -1,8 +1,8 @@
 //! What is told about a machine. Pure.
 
-use super::observe::{Observed, Outcome};
-use super::plan::{Action, REQUESTED};
-use crate::report::{condition, whole_second, with_remedy};
+use super::observe::Observed;
+use crate::external::{Action, Outcome, REQUESTED};
+use crate::report::{condition, told, whole_second, with_remedy};
 use crate::step::Step;
 use crate::{Class, Failure, MachineFacts};
 use butler_api::{
@@ -15,16 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub(crate) fn status(observed: &Observed, step: &Step<Action>) -> MachineRequestStatus {
     let mut status = observed.object.status.clone().unwrap_or_default();
     facts(observed, &mut status);
-    let failure = failure(observed, step);
+    let failure = observed.memory.obstacle(step);
     let failed = matches!(step, Step::Stop(_));
     status.phase = Some(phase(observed, &status, failed));
     status.operation = observed.operation();
-    (status.failure_reason, status.failure_message) = match &failure {
-        Some(failure) if failed || failure.class != Class::Retryable => {
-            (Some(failure.reason.clone()), Some(with_remedy(failure)))
-        }
-        _ => (None, None),
-    };
+    (status.failure_reason, status.failure_message) = told(failure.as_ref(), failed);
     conditions(observed, step, failure.as_ref(), &mut status);
     status.observed_generation = observed.object.metadata.generation;
     status.last_updated = Some(Time(whole_second(observed.now)));
@@ -64,15 +59,6 @@ fn phase(observed: &Observed, status: &MachineRequestStatus, failed: bool) -> Ma
         _ if up => MachinePhase::Running,
         _ if observed.requested() => MachinePhase::Creating,
         _ => MachinePhase::Pending,
-    }
-}
-
-/// The obstacle that is in the way now, whether it stops the plan or not.
-fn failure(observed: &Observed, step: &Step<Action>) -> Option<Failure> {
-    match (step, &observed.memory.last) {
-        (Step::Stop(failure), _) => Some(failure.clone()),
-        (_, Some(Outcome::Failed(failure))) => Some(failure.clone()),
-        _ => None,
     }
 }
 

@@ -11,13 +11,19 @@ pub use scope::Scope;
 pub(crate) use tasks::Tasks;
 
 use crate::error::{ReconcileError, RunError};
+use crate::external::Memory;
 use crate::object::Key;
 use crate::provider::Connections;
 use crate::report::Note;
-use crate::{Context, bootstrap, deadlines, image, machine};
-use butler_api::{ButlerConfig, ClusterBootstrap, ImageSync, MachineRequest, ProviderConfig};
+use crate::{Context, ImageFacts, LoadBalancerFacts, MachineFacts};
+use crate::{bootstrap, deadlines, image, loadbalancer, machine};
+use butler_api::{
+    ButlerConfig, ClusterBootstrap, ImageSync, LoadBalancerRequest, MachineRequest, ProviderConfig,
+    ProviderReference,
+};
 use futures::channel::mpsc;
 use futures::{Stream, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -36,12 +42,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What the three controllers share.
+/// What the four controllers share.
 pub(crate) struct Shared {
     pub(crate) context: Context,
     pub(crate) connections: Connections,
-    pub(crate) machines: Memories<machine::Memory>,
-    pub(crate) images: Memories<image::Memory>,
+    pub(crate) machines: Memories<Memory<MachineFacts>>,
+    pub(crate) images: Memories<Memory<ImageFacts>>,
+    pub(crate) balancers: Memories<Memory<LoadBalancerFacts>>,
     pub(crate) bootstraps: Memories<bootstrap::Memory>,
     pub(crate) tasks: Tasks<bootstrap::Task>,
     scope: Scope,
@@ -70,6 +77,7 @@ pub async fn run_for(context: Context, scope: Scope, shutdown: CancellationToken
     served::<ClusterBootstrap>(&scope.api(&client), "ClusterBootstrap").await?;
     served::<MachineRequest>(&scope.api(&client), "MachineRequest").await?;
     served::<ImageSync>(&scope.api(&client), "ImageSync").await?;
+    served::<LoadBalancerRequest>(&scope.api(&client), "LoadBalancerRequest").await?;
     let claim = match &scope {
         Scope::One { namespace, name, holder: Some(holder) } => {
             Some(Claim::take(&client, namespace, name, holder, context.clock.clone()).await?)
@@ -82,6 +90,7 @@ pub async fn run_for(context: Context, scope: Scope, shutdown: CancellationToken
         connections: Connections::default(),
         machines: Memories::default(),
         images: Memories::default(),
+        balancers: Memories::default(),
         bootstraps: Memories::default(),
         tasks: Tasks::default(),
         scope,
@@ -96,11 +105,12 @@ pub async fn run_for(context: Context, scope: Scope, shutdown: CancellationToken
         end.cancel();
         kept
     };
-    let (kept, (), (), ()) = tokio::join!(
+    let (kept, (), (), (), ()) = tokio::join!(
         kept,
         bootstraps(&client, shared.clone(), woken, end.clone()),
         machines(&client, shared.clone(), end.clone()),
         images(&client, shared.clone(), end.clone()),
+        balancers(&client, shared.clone(), end.clone()),
     );
     shared.tasks.cancel_all().await;
     if let Some(claim) = claim.filter(|_| kept.is_ok()) {
@@ -207,6 +217,7 @@ async fn bootstraps(
         .with_config(Config::default())
         .owns(shared.scope.api::<MachineRequest>(client), all.clone())
         .owns(shared.scope.api::<ImageSync>(client), all.clone())
+        .owns(shared.scope.api::<LoadBalancerRequest>(client), all.clone())
         .watches(shared.scope.api::<ProviderConfig>(client), all.clone(), move |config| {
             let (namespace, name) = place(&config);
             referring(&by_config, move |cb: &ClusterBootstrap| {
@@ -226,27 +237,51 @@ async fn bootstraps(
         .await;
 }
 
-async fn machines(client: &kube::Client, shared: Arc<Shared>, shutdown: CancellationToken) {
-    let (reader, stream) = main_stream::<MachineRequest>(shared.scope.api(client));
-    let all = watcher::Config::default();
-    let (by_config, by_secret, by_owner) = (reader.clone(), reader.clone(), reader.clone());
-    Controller::for_stream(stream, reader)
-        .watches(shared.scope.api::<ProviderConfig>(client), all.clone(), move |config| {
+/// A controller of things that refer to a ProviderConfig: woken by that and by its credentials. With what it knows of.
+fn referrers<K>(
+    client: &kube::Client,
+    shared: &Shared,
+    reference: impl Fn(&K) -> &ProviderReference + Send + Sync + 'static,
+) -> (Controller<K>, Store<K>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let (reader, stream) = main_stream::<K>(shared.scope.api(client));
+    let (by_config, by_secret) = (reader.clone(), reader.clone());
+    let controller = Controller::for_stream(stream, reader.clone())
+        .watches(shared.scope.api::<ProviderConfig>(client), watcher::Config::default(), move |config| {
             let (namespace, name) = place(&config);
-            referring(&by_config, move |mr: &MachineRequest| {
-                refers(&mr.spec.provider_ref, mr, &namespace, &name)
-            })
+            referring(&by_config, |object: &K| refers(reference(object), object, &namespace, &name))
         })
         .watches_stream(secrets(shared.scope.api(client)), move |secret| {
+            // Which ProviderConfig a Secret belongs to is not known here, and Secrets change seldom.
             let (namespace, _) = place(&secret);
-            referring(&by_secret, move |mr: &MachineRequest| mr.namespace().as_deref() == Some(&namespace))
-        })
-        .watches_stream(specs::<ClusterBootstrap>(shared.scope.api(client)), move |cb| {
-            let uid = cb.uid();
-            referring(&by_owner, move |mr: &MachineRequest| {
-                mr.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
-            })
-        })
+            referring(&by_secret, |object: &K| object.namespace().as_deref() == Some(&namespace))
+        });
+    (controller, reader)
+}
+
+/// Those that belong to a ClusterBootstrap.
+fn owned<K>(reader: &Store<K>, cluster: &ClusterBootstrap) -> Vec<ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + 'static,
+{
+    let uid = cluster.uid();
+    referring(reader, |object: &K| {
+        object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+    })
+}
+
+async fn machines(client: &kube::Client, shared: Arc<Shared>, shutdown: CancellationToken) {
+    let (controller, all) = referrers(client, &shared, |mr: &MachineRequest| &mr.spec.provider_ref);
+    controller
+        .watches_stream(specs::<ClusterBootstrap>(shared.scope.api(client)), move |cb| owned(&all, &cb))
         .graceful_shutdown_on(shutdown.cancelled_owned())
         .run(|object, shared| in_scope(object, shared, machine::reconcile), again, shared)
         .for_each(|_| std::future::ready(()))
@@ -254,23 +289,23 @@ async fn machines(client: &kube::Client, shared: Arc<Shared>, shutdown: Cancella
 }
 
 async fn images(client: &kube::Client, shared: Arc<Shared>, shutdown: CancellationToken) {
-    let (reader, stream) = main_stream::<ImageSync>(shared.scope.api(client));
-    let all = watcher::Config::default();
-    let (by_config, by_secret, by_settings) = (reader.clone(), reader.clone(), reader.clone());
-    Controller::for_stream(stream, reader)
-        .watches(shared.scope.api::<ProviderConfig>(client), all.clone(), move |config| {
-            let (namespace, name) = place(&config);
-            referring(&by_config, move |image: &ImageSync| {
-                refers(&image.spec.provider_config_ref, image, &namespace, &name)
-            })
-        })
-        .watches_stream(secrets(shared.scope.api(client)), move |secret| {
-            let (namespace, _) = place(&secret);
-            referring(&by_secret, move |image: &ImageSync| image.namespace().as_deref() == Some(&namespace))
-        })
-        .watches(Api::<ButlerConfig>::all(client.clone()), all, move |_| referring(&by_settings, |_| true))
+    let (controller, all) = referrers(client, &shared, |image: &ImageSync| &image.spec.provider_config_ref);
+    let settings = Api::<ButlerConfig>::all(client.clone());
+    controller
+        .watches(settings, watcher::Config::default(), move |_| referring(&all, |_| true))
         .graceful_shutdown_on(shutdown.cancelled_owned())
         .run(|object, shared| in_scope(object, shared, image::reconcile), again, shared)
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+async fn balancers(client: &kube::Client, shared: Arc<Shared>, shutdown: CancellationToken) {
+    let (controller, all) =
+        referrers(client, &shared, |lbr: &LoadBalancerRequest| &lbr.spec.provider_config_ref);
+    controller
+        .watches_stream(specs::<ClusterBootstrap>(shared.scope.api(client)), move |cb| owned(&all, &cb))
+        .graceful_shutdown_on(shutdown.cancelled_owned())
+        .run(|object, shared| in_scope(object, shared, loadbalancer::reconcile), again, shared)
         .for_each(|_| std::future::ready(()))
         .await;
 }
@@ -315,12 +350,7 @@ fn place(object: &impl ResourceExt) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn refers(
-    reference: &butler_api::ProviderReference,
-    object: &impl ResourceExt,
-    namespace: &str,
-    name: &str,
-) -> bool {
+fn refers(reference: &ProviderReference, object: &impl ResourceExt, namespace: &str, name: &str) -> bool {
     let own = object.namespace().unwrap_or_default();
     reference.name == name && reference.namespace.as_deref().unwrap_or(&own) == namespace
 }

@@ -68,6 +68,18 @@ impl<W: Ord + Clone + Send + 'static> Tasks<W> {
         }
     }
 
+    /// Ends everything but one that is under way for an object.
+    pub(crate) fn cancel_but(&self, key: &Key, kept: &W) {
+        if let Some(own) = self.running.lock().get_mut(key) {
+            own.retain(|what, (_, handle)| {
+                if what != kept {
+                    handle.abort();
+                }
+                what == kept
+            });
+        }
+    }
+
     /// Ends one task of an object.
     pub(crate) fn cancel_one(&self, key: &Key, what: &W) {
         if let Some(own) = self.running.lock().get_mut(key)
@@ -112,6 +124,18 @@ mod tests {
         assert!(tasks.running(&key("a")).is_empty(), "told only after it is off the list");
         tasks.start(&key("a"), "look", async {}, move || told.send("third").unwrap());
         assert_eq!(ends.recv().await, Some("third"), "the second was never started");
+    }
+
+    #[tokio::test]
+    async fn all_but_one_can_be_ended() {
+        let tasks: Tasks<&'static str> = Tasks::default();
+        for what in ["look", "apply", "leave"] {
+            tasks.start(&key("a"), what, std::future::pending(), || {});
+        }
+        tasks.cancel_but(&key("a"), &"leave");
+        assert_eq!(tasks.running(&key("a")), ["leave"].into());
+        tasks.cancel_but(&key("b"), &"leave");
+        tasks.cancel_all().await;
     }
 
     #[tokio::test]

@@ -24,7 +24,10 @@ pub struct Inventory {
 
 impl Inventory {
     pub fn of(data_centre: &DataCentre) -> Inventory {
-        let state = serde_json::to_value(data_centre.proxmox().state()).unwrap();
+        if data_centre.proxmox().is_none() {
+            return Inventory::of_cloud(data_centre);
+        }
+        let state = serde_json::to_value(data_centre.proxmox().unwrap().state()).unwrap();
         let ours = format!("{CLUSTER}-");
         let (mut machines, mut foreign, mut names) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (vmid, vm) in state["vms"].as_object().unwrap() {
@@ -46,6 +49,35 @@ impl Inventory {
             foreign,
             powered,
             made: made(&state),
+            etcd_clusters: data_centre.world().etcd_clusters(),
+        }
+    }
+}
+
+impl Inventory {
+    /// A cloud's parts are counted by their kinds; machines by their names.
+    fn of_cloud(data_centre: &DataCentre) -> Inventory {
+        let machines = data_centre.gce().map(|gce| gce.state().paths()).unwrap_or_default();
+        let named = |path: &String| Some(path.rsplit_once("/instances/")?.1.to_owned());
+        let mut names: Vec<String> = machines.iter().filter_map(named).collect();
+        let mut made = data_centre.gce().map(|gce| gce.state().launched()).unwrap_or_default();
+        made.extend(data_centre.aws().map(|aws| aws.state().launched()).unwrap_or_default());
+        let lines = data_centre.aws().map(|aws| aws.state().inventory()).unwrap_or_default();
+        names.extend(lines.iter().filter_map(|line| line.strip_prefix("instance ").map(str::to_owned)));
+        let mut counted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in names {
+            let second = if counted.contains_key(&name) { " again" } else { "" };
+            counted.insert(format!("{name}{second}"), Vec::new());
+        }
+        let mut powered: Vec<String> =
+            data_centre.world().nodes().iter().map(|node| node.address().to_string()).collect();
+        powered.sort();
+        Inventory {
+            machines: counted,
+            volumes: super::Place::resources(data_centre),
+            foreign: BTreeMap::new(),
+            powered,
+            made,
             etcd_clusters: data_centre.world().etcd_clusters(),
         }
     }
@@ -73,7 +105,12 @@ fn volumes(state: &Value, names: &BTreeMap<String, String>) -> Vec<String> {
         for volume in contents["volumes"].as_object().unwrap().values() {
             let owner = volume["vmid"].as_u64().map(|vmid| vmid.to_string());
             let name = owner.and_then(|vmid| names.get(&vmid).cloned());
-            let name = name.unwrap_or_else(|| volume["volid"].as_str().unwrap_or_default().to_owned());
+            let name = name.unwrap_or_else(|| {
+                let file = volume["volid"].as_str().unwrap_or_default();
+                // An image of ours has the uids of its owners in its name.
+                let ours = file.split_once(".butler.").map(|(name, _)| format!("{name} of {CLUSTER}"));
+                ours.unwrap_or_else(|| file.to_owned())
+            });
             lines.push(format!("{storage}: {} {} for {name}", volume["content"], volume["size"]));
         }
     }

@@ -1,15 +1,23 @@
 //! Lives of the controllers: each opens the embedded API in a folder on disk, and leaves nothing behind but that folder.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses its part")]
 
+#[path = "../support/ask.rs"]
+#[allow(clippy::duplicate_mod, reason = "some tests have both")]
+mod ask;
 mod folder;
+mod golden;
 mod inventory;
 mod journal;
+mod place;
 
+pub(crate) use ask::provider;
 pub use folder::Image;
+pub use golden::golden;
 pub use inventory::Inventory;
 pub use journal::{Journal, inventories};
+pub use place::Place;
 
-use butler_api::{ClusterBootstrap, ClusterBootstrapPhase as Phase, ProviderConfig};
+use butler_api::{ButlerConfig, ClusterBootstrap, ClusterBootstrapPhase as Phase, ProviderConfig};
 use butler_apiserver::{HistoryLimits, Options, Server, User};
 use butler_controllers::addons::StandIns;
 use butler_controllers::{Context, Deadlines, RealInfrastructures, run};
@@ -187,16 +195,14 @@ where
 }
 
 /// What a user asks for: provider, credentials and cluster.
-pub async fn ask(client: &Client, cluster: Value) {
-    create::<Secret>(
-        client,
-        json!({
-            "metadata": {"name": "creds"},
-            "stringData": {"token": "root@pam!butler", "tokenSecret": "7f0c2a5e-3c43-4d5b-9c0f-2f6f0e0d9a11"}
-        }),
-    )
-    .await;
-    create::<ProviderConfig>(client, provider()).await;
+pub async fn ask(client: &Client, data_centre: &DataCentre, place: Place, cluster: Value) {
+    let credentials = place.credentials(data_centre);
+    create::<Secret>(client, json!({"metadata": {"name": "creds"}, "stringData": credentials})).await;
+    create::<ProviderConfig>(client, place.provider(data_centre)).await;
+    if let Some(settings) = place.settings() {
+        let settings: ButlerConfig = serde_json::from_value(settings).unwrap();
+        Api::all(client.clone()).create(&PostParams::default(), &settings).await.unwrap();
+    }
     create::<ClusterBootstrap>(client, cluster).await;
 }
 
@@ -207,57 +213,7 @@ pub async fn given_secrets(client: &Client, secrets: &str) {
         .await;
 }
 
-pub fn provider() -> Value {
-    json!({
-        "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "ProviderConfig",
-        "metadata": {"name": "site"},
-        "spec": {
-            "provider": "proxmox",
-            "credentialsRef": {"name": "creds"},
-            "proxmox": {
-                "endpoint": "https://pve.example.internal:8006",
-                "nodes": ["pve1", "pve2", "pve3"], "storage": "ceph-vm", "templateID": 9000,
-            },
-            "network": {"subnet": "10.40.0.0/24", "gateway": "10.40.0.1"},
-        }
-    })
-}
-
 /// A highly available cluster with so many workers; `extra` is laid over its spec.
 pub fn cluster(workers: u32, extra: Value) -> Value {
-    let mut object = json!({
-        "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "ClusterBootstrap",
-        "metadata": {"name": CLUSTER},
-        "spec": {
-            "provider": "proxmox",
-            "providerRef": {"name": "site"},
-            "cluster": {
-                "name": CLUSTER, "topology": "ha",
-                "controlPlane": {"replicas": 3, "cpu": 4, "memoryMB": 8192, "diskGB": 40},
-                "workers": {"replicas": workers, "cpu": 4, "memoryMB": 8192, "diskGB": 60,
-                            "extraDisks": [{"sizeGB": 100}], "labels": {"tier": "work"}},
-            },
-            "network": {
-                "podCIDR": "10.244.0.0/16", "serviceCIDR": "10.96.0.0/12", "vip": "10.40.0.200",
-                "loadBalancerPool": {"start": "10.40.0.210", "end": "10.40.0.250"},
-            },
-            "talos": {
-                "version": "v1.9.2",
-                "schematic": "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515",
-            },
-        }
-    });
-    merge(&mut object["spec"], extra);
-    object
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
+    ask::cluster(CLUSTER, workers, extra)
 }

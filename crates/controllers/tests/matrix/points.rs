@@ -1,7 +1,7 @@
 //! All points: who runs which, and the table at the end.
 
-use crate::branch::{Event, Goal, Name, Wanted, run};
-use crate::lives::{self, Inventory, Life, Patience};
+use crate::branch::{Event, Goal, Name, SECRETS, Wanted, run};
+use crate::lives::{self, Inventory, Life, Patience, Place};
 use crate::record::{Point, record};
 use butler_api::ClusterBootstrap;
 use butler_drivers::NoRecorder;
@@ -27,7 +27,12 @@ const CLASSES: [Fault; 8] = [
     Fault::Status(401),
     Fault::Timeout,
 ];
-const WORKERS: u32 = 1;
+pub(crate) const WORKERS: u32 = 1;
+/// Of so many errors, one is met by a first life as well, which takes as long as a whole run.
+const ALIVE: usize = 20;
+/// Of so many errors that were to be met on a line of the table, a quarter may be for calls that were not made again; with
+/// fewer, one says little.
+const ENOUGH: usize = 8;
 /// The first life is held up on purpose, and must not take that for a failure.
 const UNHURRIED: Patience = Patience(Duration::from_secs(120));
 
@@ -36,12 +41,16 @@ const UNHURRIED: Patience = Patience(Duration::from_secs(120));
 pub(crate) struct Choice {
     /// Every n-th call.
     pub(crate) every: usize,
+    /// The first of so many parts that together are the whole, or the second, and so on.
+    pub(crate) part: (usize, usize),
     /// All classes of errors at each call, in place of one.
     pub(crate) all: bool,
     /// One call only.
     pub(crate) only: Option<(Goal, u64)>,
     /// As many at a time.
     pub(crate) threads: usize,
+    /// On which infrastructure.
+    pub(crate) place: Place,
     /// Of the data centre.
     pub(crate) seed: u64,
     /// The cluster's secrets are brought by the user: without optimisation, drawing them takes longer than all the rest.
@@ -50,7 +59,16 @@ pub(crate) struct Choice {
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { every: 1, all: false, only: None, threads: 2, seed: 1, given_secrets: false }
+        Self {
+            every: 1,
+            part: (1, 1),
+            all: false,
+            only: None,
+            threads: 2,
+            place: Place::default(),
+            seed: 1,
+            given_secrets: false,
+        }
     }
 }
 
@@ -60,11 +78,13 @@ impl Choice {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
         let threads = number("BUTLER_FAULTS_THREADS").unwrap_or(2) as usize;
         let seed = number("BUTLER_FAULTS_SEED").unwrap_or(1);
-        let mut choice = Choice { threads, seed, ..Choice::default() };
+        let place = Place::parse(&std::env::var("BUTLER_FAULTS_ON").unwrap_or_default());
+        let mut choice = Choice { threads, seed, place, ..Choice::default() };
         match text.split_whitespace().collect::<Vec<_>>().as_slice() {
             [] => {}
             ["all"] => choice.all = true,
             ["every", every] => choice.every = every.parse().unwrap(),
+            ["part", part, of] => choice.part = (part.parse().unwrap(), of.parse().unwrap()),
             ["all", "every", every] => (choice.all, choice.every) = (true, every.parse().unwrap()),
             [goal, call] => {
                 let goal = if *goal == "destroy" { Goal::Destroy } else { Goal::Bootstrap };
@@ -79,7 +99,7 @@ impl Choice {
     fn takes(&self, goal: Goal, at: usize, point: &Point) -> bool {
         match self.only {
             Some(only) => only == (goal, point.call.number),
-            None => at.is_multiple_of(self.every),
+            None => at.is_multiple_of(self.every) && at % self.part.1 + 1 == self.part.0,
         }
     }
 }
@@ -96,26 +116,30 @@ fn tell_story(choice: &Choice) -> Story {
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (world, life_of_its_own) = (runtime(), runtime());
     let folder = tempfile::tempdir().unwrap();
-    let data_centre = world
-        .block_on(DataCentre::start(DataCentreOptions { seed, ..DataCentreOptions::default() }))
-        .unwrap();
+    let data_centre =
+        world.block_on(DataCentre::start(DataCentreOptions { seed, ..choice.place.options() })).unwrap();
     let nothing = Inventory::of(&data_centre);
     let life =
         life_of_its_own.block_on(Life::begin(folder.path(), &data_centre, Arc::new(NoRecorder), UNHURRIED));
     if choice.given_secrets {
-        let secrets = butler_talos::SecretsBundle::generate(jiff::Timestamp::now()).unwrap().bundle.to_yaml();
-        world.block_on(lives::given_secrets(&life.client, &secrets));
+        world.block_on(lives::given_secrets(&life.client, &SECRETS));
     }
-    let story = world.block_on(live(&life, &data_centre, folder.path(), &nothing));
+    let story = world.block_on(live(choice.place, &life, &data_centre, folder.path(), &nothing));
     drop(life);
     life_of_its_own.shutdown_background();
     world.block_on(data_centre.stop());
     story
 }
 
-async fn live(life: &Life, data_centre: &DataCentre, folder: &Path, nothing: &Inventory) -> Story {
+async fn live(
+    place: Place,
+    life: &Life,
+    data_centre: &DataCentre,
+    folder: &Path,
+    nothing: &Inventory,
+) -> Story {
     let asked = async {
-        lives::ask(&life.client, lives::cluster(WORKERS, json!({}))).await;
+        lives::ask(&life.client, data_centre, place, place.cluster(WORKERS, json!({}))).await;
         life.ready().await;
     };
     let points = record(data_centre, folder, asked).await;
@@ -149,9 +173,11 @@ fn events(point: &Point, at: usize, all: bool) -> Vec<Event> {
         _ => true,
     };
     let classes: Vec<Fault> = CLASSES.into_iter().filter(fits).collect();
-    let errors = if all { classes } else { vec![classes[at % classes.len()]] };
+    let turn = classes[at % classes.len()];
+    let errors = if all { classes } else { vec![turn] };
     let mut events = vec![Event::Before, Event::After];
     events.extend(errors.into_iter().map(Event::Error));
+    events.extend(at.is_multiple_of(ALIVE).then_some(Event::Alive(turn)));
     events
 }
 
@@ -168,9 +194,19 @@ struct Line {
     before: usize,
     after: usize,
     errors: usize,
+    /// Errors that a first life was to meet.
+    alive: usize,
     /// Errors whose call the second life never made.
     unmet: usize,
     failed: usize,
+}
+
+impl Line {
+    /// More than a quarter of its errors was met by nobody.
+    fn says_nothing(&self) -> bool {
+        let errors = self.errors + self.alive;
+        errors >= ENOUGH && self.unmet * 4 > errors
+    }
 }
 
 #[derive(Default)]
@@ -210,7 +246,7 @@ pub(crate) fn matrix(goals: &[Goal], choice: &Choice) {
         for _ in 0..choice.threads {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    run_job(job, &tally);
+                    run_job(job, choice, &tally);
                 }
             });
         }
@@ -218,9 +254,9 @@ pub(crate) fn matrix(goals: &[Goal], choice: &Choice) {
     report(&tally.into_inner().unwrap(), choice, began.elapsed());
 }
 
-fn run_job(job: &Job<'_>, tally: &Mutex<Tally>) {
+fn run_job(job: &Job<'_>, choice: &Choice, tally: &Mutex<Tally>) {
     let began = Instant::now();
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(job.point, job.name.event, job.wanted)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(job.point, job.name.event, job.wanted, choice)));
     let took = began.elapsed();
     let call = &job.point.call.call;
     let told = format!("{} ({} {} {})", job.name, call.system, call.operation, call.object);
@@ -244,6 +280,7 @@ fn run_job(job: &Job<'_>, tally: &Mutex<Tally>) {
         Event::Before => line.before += 1,
         Event::After => line.after += 1,
         Event::Error(_) => line.errors += 1,
+        Event::Alive(_) => line.alive += 1,
     }
     line.unmet += usize::from(!met);
     if let Some(problem) = problem {
@@ -255,17 +292,25 @@ fn run_job(job: &Job<'_>, tally: &Mutex<Tally>) {
 
 fn report(tally: &Tally, choice: &Choice, took: Duration) {
     println!(
-        "{:<10} {:<11} {:>6} {:>7} {:>6} {:>7} {:>8} {:>7}",
-        "", "", "calls", "before", "after", "errors", "not met", "failed"
+        "{:<10} {:<11} {:>6} {:>7} {:>6} {:>7} {:>10} {:>8} {:>7}",
+        "", "", "calls", "before", "after", "errors", "same life", "not met", "failed"
     );
     let mut points = 0;
     for ((goal, system), line) in &tally.lines {
-        let Line { calls, before, after, errors, unmet, failed } = line;
+        let Line { calls, before, after, errors, alive, unmet, failed } = line;
         println!(
-            "{goal:<10} {system:<11} {calls:>6} {before:>7} {after:>6} {errors:>7} {unmet:>8} {failed:>7}"
+            "{goal:<10} {system:<11} {calls:>6} {before:>7} {after:>6} {errors:>7} {alive:>10} {unmet:>8} {failed:>7}"
         );
-        points += before + after + errors;
+        points += before + after + errors + alive;
     }
+    let empty: Vec<String> = tally
+        .lines
+        .iter()
+        .filter(|(_, line)| line.says_nothing())
+        .map(|((goal, system), line)| {
+            format!("{goal} {system}: {} of {}", line.unmet, line.errors + line.alive)
+        })
+        .collect();
     let (slowest, whose) = &tally.slowest;
     println!(
         "{points} points in {took:.0?}, {:.2?} each; slowest {slowest:.1?}: {whose}",
@@ -274,7 +319,17 @@ fn report(tally: &Tally, choice: &Choice, took: Duration) {
     assert!(points > 0, "no point was run");
     for failure in &tally.failures {
         let call: Vec<&str> = failure.split(' ').take(2).collect();
-        println!("again: cargo xtask faults --seed {} --only \"{}\"", choice.seed, call.join(" "));
+        let (place, seed, call) = (choice.place.name(), choice.seed, call.join(" "));
+        println!("again: cargo xtask faults --on {place} --seed {seed} --only \"{call}\"");
     }
     assert!(tally.failures.is_empty(), "{} of {points} points failed", tally.failures.len());
+    assert!(empty.is_empty(), "errors that nobody met, so that they say nothing: {empty:?}");
+}
+
+#[test]
+fn a_line_whose_errors_nobody_met_says_nothing() {
+    let line = |errors, alive, unmet| Line { errors, alive, unmet, ..Line::default() }.says_nothing();
+    assert!(line(9, 1, 3) && line(100, 0, 26));
+    assert!(!line(9, 3, 3) && !line(100, 0, 25) && !line(0, 0, 0));
+    assert!(!line(1, 0, 1), "one call says little");
 }

@@ -21,6 +21,8 @@ pub(crate) struct Cut {
 /// A call of the run, and what was there on both sides of it.
 pub(crate) struct Point {
     pub(crate) call: LoggedCall,
+    /// How many calls of the same kind came before it.
+    pub(crate) before_it: u64,
     pub(crate) before: Cut,
     /// None when its caller hung up before it was carried out.
     pub(crate) after: Option<Cut>,
@@ -34,7 +36,7 @@ pub(crate) async fn record(
 ) -> Vec<Point> {
     let mut finished = pin!(finished);
     let mut recording = Recording::new(data_centre, folder);
-    let mut points = Vec::new();
+    let mut points: Vec<Point> = Vec::new();
     loop {
         let (mut before, mut after) = recording.next();
         let call = tokio::select! {
@@ -54,7 +56,8 @@ pub(crate) async fn record(
             checkpoint.go_on();
             cut
         });
-        points.push(Point { call, before: cut, after });
+        let before_it = points.iter().filter(|point| point.call.call == call.call).count() as u64;
+        points.push(Point { call, before_it, before: cut, after });
     }
 }
 

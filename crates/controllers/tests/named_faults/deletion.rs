@@ -49,7 +49,7 @@ async fn while_addons_are_installed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_cluster_that_has_failed() {
     let mut site = Site::of(Size::One).await;
-    site.data_centre.proxmox().change(|state| assert!(state.fill_storage("ceph-vm")));
+    site.data_centre.proxmox().unwrap().change(|state| assert!(state.fill_storage("ceph-vm")));
     site.begin(soon()).await;
     site.fails("StorageFull").await;
     site.leaves_nothing().await;

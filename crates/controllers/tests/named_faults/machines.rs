@@ -163,11 +163,27 @@ async fn a_control_plane_that_never_joins() {
     site.leaves_nothing().await;
 }
 
+/// Every node is ready and every addon there, and still nobody may rely on the cluster: the failure names the member.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_whose_etcd_never_votes() {
+    let faults = "machines: [{machine: prod-cp-2, fault: never-promoted}]";
+    let mut site = Site::new(Setting { faults, size: Size::Four, ..Setting::default() }).await;
+    site.begin(soon()).await;
+    // Also after a look came to nothing, the reason is what is missing, and not what that look was.
+    let (message, remedy) = site.fails_saying("EtcdNotVoting", &["etcd on prod-cp-2 to vote (last: "]).await;
+    assert!(remedy.contains("etcd services of all control planes"), "{message}: {remedy}");
+    let learns = ("prod-cp-2".to_owned(), false);
+    assert!(site.data_centre.world().etcd_members().contains(&learns));
+    site.set_faults("");
+    site.comes_up().await;
+    site.leaves_nothing().await;
+}
+
 /// Somebody takes a machine of ours away.
 async fn takes_away(site: &Site, name: &str) {
     let address = site.machine(name).address();
     let (vmid, _) = site.ours().into_iter().find(|(_, known)| known == name).unwrap();
-    site.data_centre.proxmox().change(|state| assert!(state.take_away(vmid)));
+    site.data_centre.proxmox().unwrap().change(|state| assert!(state.take_away(vmid)));
     site.data_centre.world().remove_node(address).await;
 }
 

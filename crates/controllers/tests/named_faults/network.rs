@@ -1,7 +1,9 @@
 //! What can be wrong between here and the nodes: addresses, silence, clocks.
 
-use crate::site::{Setting, Site, Size, VIP, soon};
+use crate::site::{NAME, Setting, Site, Size, VIP, soon};
+use butler_api::{ClusterBootstrap, ClusterBootstrapPhase as Phase};
 use butler_sim::Stage;
+use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -19,6 +21,45 @@ async fn the_virtual_address_is_somebody_elses() {
     drop(ssh);
     fabric.host_down(vip);
     site.comes_up().await;
+    site.leaves_nothing().await;
+}
+
+/// Whoever comes to an address first is led to a server.
+async fn leads_to(fabric: butler_sim::Fabric, from: SocketAddr, to: SocketAddr) {
+    let mut listener = fabric.listen(from).unwrap();
+    let mut tunnels = tokio::task::JoinSet::new();
+    while let Ok(mut near) = listener.accept().await {
+        if let Ok(mut far) = fabric.dial(to) {
+            tunnels.spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    }
+}
+
+/// A load balancer of the site that leads to somebody else's server: it answers, and its certificate says that it is not ours.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_answers_at_the_endpoint() {
+    let mut site = Site::of(Size::One).await;
+    let fabric = site.data_centre.fabric().clone();
+    let endpoint: SocketAddr = format!("{VIP}:6443").parse().unwrap();
+    fabric.host_up(endpoint.ip());
+    let stranger = site.data_centre.proxmox().unwrap().address();
+    let balancer = tokio::spawn(leads_to(fabric.clone(), endpoint, stranger));
+    let external = json!({"addons": {"controlPlaneHA": {"type": "external"}}});
+    site.begin_with(soon(), external).await;
+    let (message, _) =
+        site.fails_with(&["KubernetesSilent", "EndpointSilent"], &[VIP, "invalid peer certificate"]).await;
+    assert!(!message.contains("404"), "not a word was exchanged: {message}");
+    let cluster = site.home.until::<ClusterBootstrap>(NAME, |_| true).await;
+    assert_ne!(crate::site::phase(&cluster), Some(Phase::Ready));
+    // Led to the control plane, it is taken.
+    balancer.abort();
+    let _ = balancer.await;
+    let plane = SocketAddr::new(site.machine("prod-cp-0").address(), 6443);
+    let balancer = tokio::spawn(leads_to(fabric, endpoint, plane));
+    site.comes_up().await;
+    balancer.abort();
     site.leaves_nothing().await;
 }
 

@@ -1,22 +1,19 @@
 //! A data centre with a cluster to be in it, and what is always asked of both.
 
+use crate::support::ask::{self, merge};
 use crate::support::{Home, Life, cluster_conditions, has, names, quick};
 use butler_api::{
     CONDITION_DEGRADED, CONDITION_FAILED, CONDITION_PROGRESSING, ClusterBootstrap,
     ClusterBootstrapPhase as Phase, ImageSync, MachineRequest, ProviderConfig, find_condition,
 };
-use butler_controllers::addons::StandIns;
-use butler_controllers::{Context, Deadlines, RealInfrastructures};
-use butler_drivers::Connection;
+use butler_controllers::{Context, Deadlines};
 use butler_sim::proxmox::ProxmoxSite;
 use butler_sim::{DataCentre, DataCentreOptions, FaultScript, LoggedCall, NodeHandle};
-use butler_talos::client::Settings;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The one cluster of every test.
@@ -54,6 +51,8 @@ pub(crate) struct Setting {
     pub(crate) size: Size,
     pub(crate) faults: &'static str,
     pub(crate) proxmox: ProxmoxSite,
+    /// Of the data centre.
+    pub(crate) speed: f64,
     /// Merged into the block proxmox of the ProviderConfig.
     pub(crate) provider: Value,
     pub(crate) credentials: Value,
@@ -65,6 +64,7 @@ impl Default for Setting {
             size: Size::One,
             faults: "",
             proxmox: ProxmoxSite::example(),
+            speed: 0.0,
             provider: json!({}),
             credentials: json!({"token": "root@pam!butler", "tokenSecret": TOKEN_SECRET}),
         }
@@ -92,50 +92,23 @@ impl Site {
     }
 
     pub(crate) async fn new(setting: Setting) -> Site {
-        let Setting { size, faults, proxmox, provider, credentials } = setting;
+        let Setting { size, faults, proxmox, speed, provider, credentials } = setting;
         let home = Home::new().await;
         let mut options = DataCentreOptions::for_site(proxmox);
         options.faults = FaultScript::parse(faults).unwrap();
+        options.speed = speed;
         let data_centre = DataCentre::start(options).await.unwrap();
         home.create::<Secret>(json!({"metadata": {"name": "creds"}, "stringData": credentials})).await;
-        let mut block = json!({
-            "endpoint": "https://pve.example.internal:8006",
-            "nodes": ["pve1", "pve2", "pve3"], "storage": "ceph-vm", "templateID": 9000,
-        });
-        merge(&mut block, provider);
-        home.create::<ProviderConfig>(json!({
-            "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "ProviderConfig",
-            "metadata": {"name": "site"},
-            "spec": {
-                "provider": "proxmox", "credentialsRef": {"name": "creds"}, "proxmox": block,
-                "network": {"subnet": "10.40.0.0/24", "gateway": "10.40.0.1"},
-            }
-        }))
-        .await;
+        let mut config = ask::provider();
+        merge(&mut config["spec"]["proxmox"], provider);
+        home.create::<ProviderConfig>(config).await;
         home.given_secrets(NAME).await;
         let before = picture(&data_centre);
         Site { home, data_centre, size, before, life: None }
     }
 
     pub(crate) fn context(&self, deadlines: Deadlines) -> Context {
-        let proxy = self.data_centre.proxy_url();
-        let connection = Connection {
-            ca_pem: Some(self.data_centre.ca_pem()),
-            proxy: Some(proxy.clone()),
-            ..Connection::default()
-        };
-        let talos = Settings {
-            proxy: Some(proxy.parse().unwrap()),
-            retry: (Duration::from_millis(10), Duration::from_millis(100)),
-            ..Settings::default()
-        };
-        Context {
-            talos: Arc::new(talos),
-            target_proxy: Some(proxy),
-            sources: Arc::new(StandIns),
-            deadlines,
-            ..self.home.context(Arc::new(RealInfrastructures(connection)))
-        }
+        Context { deadlines, ..self.home.context_in(&self.data_centre) }
     }
 
     /// Controllers start, and the cluster is asked for.
@@ -232,6 +205,11 @@ impl Site {
         self.has_no_more_than_wanted();
         assert_eq!(self.ours().len(), self.wanted(), "{:?}", self.ours());
         assert_eq!(self.data_centre.clusters().names(), [NAME], "there is one etcd cluster");
+        let mut members = self.data_centre.world().etcd_members();
+        members.sort();
+        let planes = if self.size == Size::One { 1 } else { 3 };
+        let all: Vec<(String, bool)> = (0..planes).map(|n| (format!("{NAME}-cp-{n}"), true)).collect();
+        assert_eq!(members, all, "at Ready, etcd votes on every control plane");
     }
 
     /// No machine twice, and etcd made at most once and on the same machine.
@@ -283,7 +261,7 @@ impl Site {
 
     /// Virtual machines that were not there before: id and name.
     pub(crate) fn ours(&self) -> Vec<(u32, String)> {
-        let state = self.data_centre.proxmox().state();
+        let state = self.data_centre.proxmox().unwrap().state();
         let ids = state.vmids().into_iter().filter(|id| !self.before.vmids.contains(id));
         let named = ids.map(|id| (id, state.name_of(id).unwrap_or_default().to_owned()));
         named.filter(|(_, name)| name.starts_with(NAME)).collect()
@@ -291,7 +269,7 @@ impl Site {
 
     /// A machine of ours in the world, by its name; it has been switched on at least once.
     pub(crate) fn machine(&self, name: &str) -> NodeHandle {
-        let state = self.data_centre.proxmox().state();
+        let state = self.data_centre.proxmox().unwrap().state();
         let (id, _) = self.ours().into_iter().find(|(_, known)| known == name).unwrap();
         self.data_centre.world().node(state.machine_of(id).unwrap()).unwrap()
     }
@@ -321,7 +299,7 @@ impl Site {
 }
 
 fn picture(data_centre: &DataCentre) -> Picture {
-    let state = data_centre.proxmox().state();
+    let state = data_centre.proxmox().unwrap().state();
     Picture {
         vmids: state.vmids(),
         volumes: state.volumes().into_iter().collect(),
@@ -365,15 +343,4 @@ pub(crate) fn cluster(size: Size, extra: Value) -> Value {
     }
     merge(&mut object["spec"], extra);
     object
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
 }

@@ -1,19 +1,23 @@
 //! An embedded API with our kinds, the controllers on it, and an infrastructure that does as it is told.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod ask;
+pub(crate) mod cloud;
 pub(crate) mod site;
 
 use async_trait::async_trait;
 use butler_api::{ClusterBootstrap, MachineRequest, ProviderConfig, ProviderConfigSpec};
 use butler_apiserver::{Server, User};
-use butler_controllers::addons::NoSources;
-use butler_controllers::{Context, Deadlines, Infrastructures, run};
+use butler_controllers::addons::{NoSources, StandIns};
+use butler_controllers::{Context, Deadlines, Infrastructures, RealInfrastructures, run};
 use butler_drivers::{
-    Class, Credentials, Failure, Finding, ImageFacts, ImageWanted, Images, Infrastructure, MachineFacts,
-    MachineTarget, MachineWanted, Machines, NoRecorder, Operation, OwnedResource, Preflight, PreflightWanted,
-    Profile, Progress,
+    Class, Connection, Credentials, Failure, Finding, ImageFacts, ImageWanted, Images, Infrastructure,
+    MachineFacts, MachineTarget, MachineWanted, Machines, NoRecorder, Operation, OwnedResource, Preflight,
+    PreflightWanted, Profile, Progress,
 };
+use butler_sim::DataCentre;
 use butler_talos::SecretsBundle;
+use butler_talos::client::Settings;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{Api, PostParams};
 use kube::runtime::wait::await_condition;
@@ -115,12 +119,33 @@ impl Home {
         Context {
             client: self.client.clone(),
             infrastructures,
-            talos: Arc::new(butler_talos::client::Settings::default()),
+            talos: Arc::new(Settings::default()),
             target_proxy: None,
             recorder: Arc::new(NoRecorder),
             sources: Arc::new(NoSources),
             clock: Arc::new(jiff::Timestamp::now),
             deadlines: quick(),
+        }
+    }
+
+    /// The wiring for a simulated data centre, with short pauses between tries.
+    pub(crate) fn context_in(&self, data_centre: &DataCentre) -> Context {
+        let proxy = data_centre.proxy_url();
+        let connection = Connection {
+            ca_pem: Some(data_centre.ca_pem()),
+            proxy: Some(proxy.clone()),
+            ..Connection::default()
+        };
+        let talos = Settings {
+            proxy: Some(proxy.parse().unwrap()),
+            retry: (Duration::from_millis(10), Duration::from_millis(100)),
+            ..Settings::default()
+        };
+        Context {
+            talos: Arc::new(talos),
+            target_proxy: Some(proxy),
+            sources: Arc::new(StandIns),
+            ..self.context(Arc::new(RealInfrastructures(connection)))
         }
     }
 

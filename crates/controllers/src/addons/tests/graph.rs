@@ -255,3 +255,19 @@ fn every_planned_addon_can_be_made() {
         }
     }
 }
+
+/// As a user writes it. Each is switched off by itself, and nothing that stays waits for it.
+#[test]
+fn what_is_switched_off_in_the_spec_is_skipped_and_waited_for_by_nobody() {
+    for (key, addon) in [("capi", "capi"), ("butlerController", "butler-controller")] {
+        let yaml = format!("addons:\n  {key}:\n    enabled: false\n");
+        let change: Value = serde_saphyr::from_str(&yaml).expect("YAML");
+        let all = planned(&Cluster::new(Provider::Proxmox, change));
+        assert_eq!(all[addon].skipped.as_deref(), Some(format!("addons.{key}.enabled is false").as_str()));
+        let others = planned(&Cluster::proxmox()).into_values().filter(|other| other.skipped.is_none());
+        for other in others.filter(|other| other.name != addon) {
+            let now = &all[other.name];
+            assert!(now.skipped.is_none() || now.needs.contains(&addon), "{}: {:?}", other.name, now.skipped);
+        }
+    }
+}

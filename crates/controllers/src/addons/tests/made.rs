@@ -61,6 +61,23 @@ fn nothing_of_the_provider_config_is_lost() {
     assert!(!shown.contains(text(secret, "/data/tokenSecret")) && shown.contains("tokenSecret"));
 }
 
+/// Neither a shell nor a template nor YAML has a say in what a password or a label is.
+#[test]
+fn quotes_newlines_and_dollars_reach_the_new_cluster_as_they_are() {
+    let odd = "it's \"odd\":\n${HOME} $(id) {{ .Values.x }} \\ # 'end";
+    let mut cluster = Cluster::proxmox();
+    cluster.credentials.insert("password".to_owned(), odd.as_bytes().to_vec());
+    cluster.config.metadata.labels = Some([("site".to_owned(), odd.to_owned())].into());
+    let storage = &mut cluster.config.spec.proxmox.as_mut().expect("the block").storage;
+    odd.clone_into(storage);
+    let all = made(&cluster, "provider-config");
+    let config = find(&all, "ProviderConfig", "butler-mgmt-provider");
+    assert_eq!(text(config, "/metadata/labels/site"), odd);
+    assert_eq!(text(config, "/spec/proxmox/storage"), odd);
+    let secret = find(&all, "Secret", "butler-mgmt-proxmox-credentials");
+    assert_eq!(STANDARD.decode(text(secret, "/data/password")).expect("base64"), odd.as_bytes());
+}
+
 #[test]
 fn credentials_are_in_that_one_secret_alone() {
     let cluster = Cluster::proxmox();
