@@ -12,7 +12,7 @@ pub(crate) enum Exit {
     General = 1,
     /// The bootstrap file, an argument or an environment variable is wrong.
     Usage = 2,
-    /// There is no such cluster, file or object.
+    /// There is no such cluster, or not yet what was asked for of it.
     NotFound = 3,
     /// The bootstrap failed. Its state is kept; the same command goes on.
     Failed = 4,

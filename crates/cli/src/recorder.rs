@@ -31,10 +31,13 @@ pub(crate) struct Redactor {
 const SHORTEST: usize = 6;
 
 /// Entries of credentials that are names, not secrets. Whatever is not known is taken for a secret.
-const PUBLIC: [&str; 8] = [
+const PUBLIC: [&str; 11] = [
     "token",
     "username",
     "accessKeyID",
+    "profile",
+    "roleARN",
+    "roleSessionName",
     "clientID",
     "tenantID",
     "subscriptionID",
@@ -49,6 +52,29 @@ fn proxy_password(proxy: &str) -> Option<&str> {
     user.split_once(':').map(|(_, password)| password)
 }
 
+/// Secret settings within credentials that are whole files.
+const WITHIN: [&str; 5] =
+    ["private_key", "client_secret", "refresh_token", "aws_secret_access_key", "aws_session_token"];
+
+/// A secret as it may be quoted: whole, and where it is a file, the secret settings in it.
+fn forms(value: &str) -> Vec<String> {
+    let mut forms = vec![value.to_owned()];
+    let is_secret = |key: &str| WITHIN.iter().any(|known| key.trim().eq_ignore_ascii_case(known));
+    if let Ok(Value::Object(file)) = serde_json::from_str(value) {
+        let settings = file.iter().filter(|(key, _)| is_secret(key)).filter_map(|(_, value)| value.as_str());
+        for text in settings {
+            forms.push(text.to_owned());
+            // A key in PEM may be quoted with its line ends in any form.
+            let lines = text.lines().filter(|line| !line.starts_with("-----"));
+            forms.extend(lines.map(ToOwned::to_owned));
+        }
+    } else {
+        let settings = value.lines().filter_map(|line| line.split_once('='));
+        forms.extend(settings.filter(|(key, _)| is_secret(key)).map(|(_, value)| value.trim().to_owned()));
+    }
+    forms
+}
+
 impl Redactor {
     pub(crate) fn new(secrets: impl IntoIterator<Item = String>) -> Redactor {
         let mut secrets: Vec<String> =
@@ -61,9 +87,13 @@ impl Redactor {
     /// For the secret parts of credentials, and the password in a proxy's URL. Names stay readable: a token's id is in the id of
     /// every task that it starts.
     pub(crate) fn of(credentials: &Credentials, proxy: Option<&str>) -> Redactor {
-        let secrets = credentials.0.iter().filter(|(key, _)| !PUBLIC.contains(&key.as_str()));
+        // The word that stands for the credentials of the machine itself is none.
+        let secrets = credentials
+            .0
+            .iter()
+            .filter(|(key, value)| !PUBLIC.contains(&key.as_str()) && *value != "metadata");
         let password = proxy.and_then(proxy_password).map(ToOwned::to_owned);
-        Redactor::new(secrets.map(|(_, value)| value.clone()).chain(password))
+        Redactor::new(secrets.flat_map(|(_, value)| forms(value)).chain(password))
     }
 
     /// Blots out what either does.
@@ -213,5 +243,20 @@ mod tests {
             "*** *** http://me:***@proxy"
         );
         assert!(proxy_password("http://proxy:3128").is_none());
+    }
+
+    #[test]
+    fn secrets_within_files_go_too() {
+        let key = r#"{"type": "service_account", "client_email": "a@b.c", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIEabc\n-----END PRIVATE KEY-----\n"}"#;
+        let profile = "[prod]\naws_access_key_id = AKIA123\naws_secret_access_key = hunter22/x\n";
+        let credentials = [("serviceAccountKey", key), ("credentials", profile), ("profile", "prod-profile")];
+        let credentials = Credentials(credentials.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        let redactor = Redactor::of(&credentials, None);
+        assert_eq!(
+            redactor.text("a@b.c MIIEabc AKIA123 hunter22/x prod-profile"),
+            "a@b.c *** AKIA123 *** prod-profile"
+        );
+        let metadata = Credentials([("serviceAccountKey".to_owned(), "metadata".to_owned())].into());
+        assert_eq!(Redactor::of(&metadata, None).text("metadata"), "metadata");
     }
 }

@@ -39,7 +39,10 @@ fn assert_line(lines: &[String], begins: &str) {
 
 #[test]
 fn every_documented_example_is_ok() {
-    let files: Vec<_> = std::fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // `butler-lb check` is for those.
+    files.retain(|file| !file.file_name().unwrap().to_string_lossy().starts_with("butler-lb"));
     assert!(files.len() > 10);
     let mut args = vec!["validate"];
     args.extend(files.iter().map(|file| file.to_str().unwrap()));

@@ -1,11 +1,12 @@
 //! `butleradm destroy`: takes a cluster down, waits until it is gone, and only then forgets it.
 
 mod access;
+mod by_tag;
 
 use super::block_on;
 use super::load::load;
 use super::words::span;
-use crate::config::{Need, Settings};
+use crate::config::Need;
 use crate::engine::{Goal, Home, Objects, Outcome, Reach, Signals, Workers, afresh, drive, not_in_time};
 use crate::exit::{Ended, Exit};
 use crate::output;
@@ -13,17 +14,13 @@ use crate::progress::{OutputFormat, Speaker, Turn};
 use crate::recorder::Journal;
 use access::Access;
 use anyhow::{Context as _, Result};
-use butler_api::{ClusterBootstrap, MachineRequest, ProviderConfig, names};
+use butler_api::{ClusterBootstrap, LoadBalancerRequest, MachineRequest, ProviderConfig, names};
 use butler_controllers::addons::NoSources;
-use butler_drivers::{
-    ImageWanted, Infrastructure, MachineTarget, NoRecorder, Operation, OwnedResource, Progress,
-    SharedRecorder,
-};
+use butler_drivers::SharedRecorder;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt as _};
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +60,7 @@ async fn destroy(args: Args) -> Result<Exit> {
     let home = Home::usual();
     if args.by_tag {
         let settings = load(args.config.as_deref(), None, Need::Credentials, &home)?;
-        return by_tag(&args, &settings).await;
+        return by_tag::by_tag(&args, &settings).await;
     }
     let cluster = home.choose(args.cluster.as_deref())?;
     let folder = home.open(&cluster)?;
@@ -123,9 +120,9 @@ async fn take_down(
 ) -> Result<Exit> {
     let Work { args, cluster, objects, reach, journal, ref holder } = *work;
     let client = &objects.client;
-    let machines = machines(client, cluster).await?;
-    if there.is_some() || !machines.is_empty() {
-        confirm(args, cluster, &machines.iter().map(|name| format!("machine {name}")).collect::<Vec<_>>())?;
+    let parts = parts(client, cluster).await?;
+    if there.is_some() || !parts.is_empty() {
+        confirm(args, cluster, &parts)?;
     }
     let began = Instant::now();
     let signals = Signals::listen()?;
@@ -193,25 +190,32 @@ fn not_gone(outcome: Outcome, cluster: &str, speaker: &mut Speaker, began: Insta
     Some(exit)
 }
 
-async fn machines(client: &Client, cluster: &str) -> Result<Vec<String>> {
-    let api: Api<MachineRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+/// Load balancer and machines of a cluster, as far as the API knows them.
+async fn parts(client: &Client, cluster: &str) -> Result<Vec<String>> {
     let labelled = ListParams::default().labels(&format!("{}={cluster}", names::LABEL_CLUSTER_BOOTSTRAP));
-    let list = api.list(&labelled).await.context("cannot list the machines")?;
-    Ok(list.items.into_iter().map(|machine| machine.spec.machine_name).collect())
+    let balancers: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let balancers = balancers.list(&labelled).await.context("cannot list the load balancers")?;
+    let machines: Api<MachineRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let machines = machines.list(&labelled).await.context("cannot list the machines")?;
+    let balancers = balancers.items.iter().map(|balancer| format!("load balancer {}", balancer.name_any()));
+    let machines = machines.items.iter().map(|machine| format!("machine {}", machine.spec.machine_name));
+    Ok(balancers.chain(machines).collect())
 }
 
 /// Everything of the cluster that is still in the API, credentials aside: those go with the folder.
 async fn leftovers(client: &Client, cluster: &str, uid: Option<&str>) -> Result<Vec<String>> {
-    let mut left: Vec<String> =
-        machines(client, cluster).await?.iter().map(|name| format!("machine {name}")).collect();
+    let mut left = parts(client, cluster).await?;
     let images: Api<butler_api::ImageSync> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
     let images = images.list(&ListParams::default()).await.context("cannot list the images")?;
     let ours = images.items.iter().filter(|image| is_of(image.owner_references(), cluster, uid));
     left.extend(ours.map(|image| format!("image {}", image.name_any())));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
-    for name in [format!("{cluster}-talos-secrets"), format!("{cluster}-kubeconfig")] {
+    for kind in ["talos-secrets", "talos-configs", "kubeconfig"] {
+        let name = format!("{cluster}-{kind}");
         let there = secrets.get_opt(&name).await.context("cannot look for secrets")?;
-        left.extend(there.map(|_| format!("Secret {name}")));
+        // One that the user brought stays the user's.
+        let ours = there.filter(|secret| is_of(secret.owner_references(), cluster, uid));
+        left.extend(ours.map(|_| format!("Secret {name}")));
     }
     Ok(left)
 }
@@ -262,139 +266,9 @@ fn confirm(args: &Args, cluster: &str, list: &[String]) -> Result<()> {
     Err(Ended::error(Exit::Interrupted, "not confirmed; nothing was touched"))
 }
 
-/// Without state: whatever carries the cluster's tags goes.
-async fn by_tag(args: &Args, settings: &Settings) -> Result<Exit> {
-    let cluster = args.cluster.clone().unwrap_or_else(|| settings.cluster().to_owned());
-    let recorder: SharedRecorder = Arc::new(NoRecorder);
-    let connection = Reach::of(settings).connection(&recorder);
-    let infrastructure =
-        butler_drivers::connect(&settings.provider_config.spec, &settings.credentials, &connection)
-            .map_err(crate::commands::failure)?;
-    let mut found = infrastructure.machines.owned(None).await.map_err(crate::commands::failure)?;
-    if let Some(images) = &infrastructure.images {
-        found.extend(images.owned(None).await.map_err(crate::commands::failure)?);
-    }
-    let found = of_one_cluster(found, &cluster, args.uid.as_deref())
-        .map_err(|text| Ended::error(Exit::Usage, text))?;
-    if found.is_empty() {
-        let text = format!("nothing on {} carries the tags of {cluster}", settings.provider);
-        return Err(Ended::error(Exit::NotFound, text));
-    }
-    let list: Vec<String> = found.iter().map(|r| format!("{} {} ({})", r.kind, r.name, r.id)).collect();
-    confirm(args, &cluster, &list)?;
-    let deadline = Instant::now() + args.timeout;
-    for resource in &found {
-        remove(&infrastructure, resource, deadline).await?;
-        output::line(&format!("{} {} is gone", resource.kind, resource.name));
-    }
-    Ok(Exit::Ok)
-}
-
-/// What carries the tags of one cluster. Two clusters may have the same name, and only one of them is to go. Pure.
-fn of_one_cluster(
-    mut found: Vec<OwnedResource>,
-    cluster: &str,
-    uid: Option<&str>,
-) -> Result<Vec<OwnedResource>, String> {
-    found.retain(|resource| {
-        resource.owner.cluster == cluster && uid.is_none_or(|uid| resource.owner.cluster_uid == uid)
-    });
-    let mut clusters: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for resource in &found {
-        let list = clusters.entry(&resource.owner.cluster_uid).or_default();
-        list.push(format!("{} {} ({})", resource.kind, resource.name, resource.id));
-    }
-    if clusters.len() < 2 {
-        return Ok(found);
-    }
-    let list: Vec<String> =
-        clusters.iter().map(|(uid, list)| format!("  uid {uid}: {}", list.join(", "))).collect();
-    Err(format!(
-        "{} clusters are called {cluster}:\n{}\nsay which one is to go with --uid; nothing was touched",
-        clusters.len(),
-        list.join("\n")
-    ))
-}
-
-/// One resource, until it is gone.
-async fn remove(infrastructure: &Infrastructure, resource: &OwnedResource, deadline: Instant) -> Result<()> {
-    let mut operation: Option<Operation> = None;
-    loop {
-        let progress = match (resource.kind.as_str(), &infrastructure.images) {
-            ("image", Some(images)) => {
-                let wanted = ImageWanted {
-                    owner: resource.owner.clone(),
-                    name: resource.name.clone(),
-                    url: String::new(),
-                    sha256: None,
-                    format: String::new(),
-                };
-                images.delete(&wanted, operation.as_ref()).await
-            }
-            _ => {
-                let target = MachineTarget {
-                    owner: resource.owner.clone(),
-                    name: resource.name.clone(),
-                    provider_id: Some(resource.id.clone()),
-                };
-                infrastructure.machines.delete(&target, operation.as_ref()).await
-            }
-        };
-        match progress {
-            Ok(Progress::Ready(())) => return Ok(()),
-            Ok(Progress::InProgress { operation: next, recheck, .. }) => {
-                operation = next;
-                tokio::time::sleep(recheck).await;
-            }
-            Err(failure) if failure.class.stops() => return Err(crate::commands::failure(failure)),
-            Err(failure) => {
-                tracing::warn!(%failure, "trying again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
-        if Instant::now() >= deadline {
-            let text = format!(
-                "{} {} is not gone in time; run the same command again",
-                resource.kind, resource.name
-            );
-            return Err(Ended::error(Exit::Timeout, text));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use butler_drivers::Owner;
-
-    fn resource(uid: &str, cluster: &str) -> OwnedResource {
-        let owner =
-            Owner { cluster: cluster.to_owned(), cluster_uid: uid.to_owned(), object_uid: String::new() };
-        OwnedResource {
-            kind: "machine".to_owned(),
-            name: format!("{cluster}-cp-0"),
-            id: format!("of-{uid}"),
-            owner,
-        }
-    }
-
-    #[test]
-    fn two_clusters_of_one_name_are_told_apart() {
-        let all = || vec![resource("u1", "m"), resource("u2", "m"), resource("u3", "other")];
-        let refused = of_one_cluster(all(), "m", None).unwrap_err();
-        assert_eq!(
-            refused,
-            "2 clusters are called m:\n  uid u1: machine m-cp-0 (of-u1)\n  uid u2: machine m-cp-0 (of-u2)\n\
-             say which one is to go with --uid; nothing was touched"
-        );
-        assert_eq!(of_one_cluster(all(), "m", Some("u2")), Ok(vec![resource("u2", "m")]));
-        assert_eq!(of_one_cluster(all(), "other", None), Ok(vec![resource("u3", "other")]));
-        assert_eq!(
-            of_one_cluster(all(), "m", Some("u3")),
-            Ok(Vec::new()),
-            "a uid of another name is nobody's"
-        );
-    }
 
     #[test]
     fn images_of_others_are_no_leftovers() {

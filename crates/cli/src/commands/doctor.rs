@@ -8,15 +8,15 @@ use super::load::{load, sources};
 use super::words::ProviderName;
 use super::{addons, block_on};
 use crate::config::{Need, Settings};
-use crate::engine::{Home, Reach, wanted};
+use crate::engine::{Home, Made, Reach, wanted};
 use crate::exit::Exit;
 use crate::output;
 use crate::progress::OutputFormat;
 use anyhow::Result;
-use butler_api::AddressRange;
+use butler_api::{AddressRange, ControlPlaneHaType};
 use butler_controllers::addons::Sources;
 use butler_drivers::{Finding, NoRecorder, SharedRecorder, Verdict};
-use dial::{Answer, Dialler};
+use dial::{Answer, Dialled, Dialler};
 use serde_json::json;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -64,14 +64,14 @@ async fn doctor(args: Args) -> Result<Exit> {
         true => stored(&home, settings.cluster()).await.unwrap_or_else(|error| {
             let remedy = "end what else uses the state folder; machines of this cluster are taken for others' until then";
             findings.push(found("stored state", Verdict::Warn, output::chain(&error), remedy));
-            Stored::default()
+            Stored::unread(Made::Cluster)
         }),
-        false => Stored::default(),
+        false => Stored::unread(Made::Nothing),
     };
     let (infrastructure, network, ports) = tokio::join!(
         infrastructure(&settings, &reach, stored.uid.clone()),
-        network(&settings, &dialler, known),
-        ports::ports(&settings, &stored.nodes, &dialler),
+        network(&settings, &dialler, stored.made),
+        ports::ports(&settings, &stored, &dialler),
     );
     findings.extend(infrastructure);
     findings.extend(network);
@@ -96,8 +96,11 @@ fn say(finding: &Finding, format: OutputFormat) {
     };
     match format {
         OutputFormat::Json => output::line(
-            &json!({"check": finding.check, "verdict": verdict, "detail": finding.detail, "remedy": finding.remedy})
-                .to_string(),
+            &json!({
+                "event": "check", "time": jiff::Timestamp::now().to_string(), "check": finding.check,
+                "verdict": verdict, "detail": finding.detail, "remedy": finding.remedy,
+            })
+            .to_string(),
         ),
         OutputFormat::Text => {
             output::line(&format!("{verdict}  {}: {}", finding.check, finding.detail));
@@ -122,12 +125,12 @@ fn state_folder(home: &Home, cluster: &str) -> Finding {
     let shown = home.path().display().to_string();
     match home.claim(cluster) {
         Ok(claim) => {
-            drop(claim);
             if !there {
-                // Looking must leave nothing behind.
+                // Looking must leave nothing behind. While it is still held: a run that starts meanwhile must not lose its lock.
                 let _ = std::fs::remove_file(home.folder(cluster).join("lock"));
                 let _ = std::fs::remove_dir(home.folder(cluster));
             }
+            drop(claim);
             found("state folder", Verdict::Pass, format!("{shown} can be written"), "")
         }
         Err(error) => {
@@ -171,24 +174,32 @@ async fn infrastructure(settings: &Settings, reach: &Reach, uid: Option<String>)
     }
 }
 
-/// Addresses that must be nobody's yet.
-async fn network(settings: &Settings, dialler: &Dialler, known: bool) -> Vec<Finding> {
+/// Addresses that must be nobody's yet. What the cluster has made may be in use: nodes' addresses once there are machines, all
+/// others once there is etcd.
+async fn network(settings: &Settings, dialler: &Dialler, made: Made) -> Vec<Finding> {
     let spec = &settings.bootstrap.spec;
     let mut findings = Vec::new();
     let vip = spec.network.endpoint().and_then(Result::ok);
+    let to_take = spec.provider.is_on_prem()
+        && matches!(
+            spec.effective_control_plane_ha(),
+            ControlPlaneHaType::KubeVip | ControlPlaneHaType::TalosVip
+        );
     if let Some(ip) = vip.as_ref().and_then(butler_api::Endpoint::ip) {
-        findings.push(match spec.provider.is_on_prem() {
-            true => free("network.vip", &[ip], dialler, known).await,
+        findings.push(match to_take {
+            true => free("network.vip", &[ip], dialler, made >= Made::Cluster).await,
             false => found("network.vip", Verdict::Skip, format!("{ip} is taken as it is"), ""),
         });
     }
     if let Some(range) = spec.network.load_balancer_pool.as_ref().and_then(|pool| pool.range().ok()) {
-        findings.push(free("network.loadBalancerPool", &addresses(range), dialler, known).await);
+        let pool = addresses(range);
+        findings.push(free("network.loadBalancerPool", &pool, dialler, made >= Made::Cluster).await);
     }
     let fixed =
         settings.provider_config.spec.network.as_ref().and_then(|network| network.node_addresses.clone());
     if let Some(range) = fixed.and_then(|fixed| fixed.range().ok()) {
-        findings.push(free("network.nodeAddresses", &addresses(range), dialler, known).await);
+        let nodes = addresses(range);
+        findings.push(free("network.nodeAddresses", &nodes, dialler, made >= Made::Machines).await);
     }
     findings
 }
@@ -197,20 +208,23 @@ fn addresses(range: AddressRange) -> Vec<IpAddr> {
     (0..range.count().min(MOST_ADDRESSES)).filter_map(|index| range.nth(index)).collect()
 }
 
-async fn free(check: &str, addresses: &[IpAddr], dialler: &Dialler, known: bool) -> Finding {
-    let taken = dialler.taken(addresses, &TELLING_PORTS).await;
+async fn free(check: &str, addresses: &[IpAddr], dialler: &Dialler, ours: bool) -> Finding {
+    let Dialled { taken, unknown } = dialler.look(addresses, &TELLING_PORTS).await;
     let count = addresses.len();
+    if let (true, Some(status)) = (taken.is_empty(), unknown) {
+        return ports::not_looked(check, status);
+    }
     match taken.first() {
         None => {
             let detail = format!("nobody answers at {}", shown(addresses));
             found(check, Verdict::Pass, detail, "")
         }
-        Some(_) if known => found(check, Verdict::Warn, "in use, as it is when the cluster runs already", ""),
+        Some(_) if ours => found(check, Verdict::Warn, "in use, as it is when the cluster runs already", ""),
         Some((address, port, answer)) => {
             let how = match answer {
                 Answer::Open => format!("port {port} is open"),
                 Answer::Refused => format!("port {port} is refused, so a host has the address"),
-                Answer::Nobody => "somebody has the address".to_owned(),
+                Answer::Nobody | Answer::Unknown(_) => "somebody has the address".to_owned(),
             };
             let more = if taken.len() > 1 {
                 format!("; {} of {count} are taken", taken.len())

@@ -9,9 +9,9 @@ use crate::exit::Exit;
 use crate::output;
 use crate::progress::OutputFormat;
 use anyhow::{Context as _, Result, bail};
-use butler_api::{ImageSync, MachineRequest, names};
-use butler_controllers::Infrastructures;
+use butler_api::{ImageSync, LoadBalancerRequest, MachineRequest, MachineRole, names};
 use butler_controllers::addons::{self, PlannedAddon, Site, SiteMachine, Sources};
+use butler_controllers::{Infrastructures, planned_load_balancer};
 use butler_drivers::dry_run::Recording;
 use butler_drivers::{Credentials, Failure, Infrastructure, PlannedChange, Profile};
 use kube::api::ListParams;
@@ -60,15 +60,20 @@ pub(crate) async fn show(
 }
 
 async fn plan(settings: &Settings, sources: Arc<dyn Sources>) -> Result<Plan> {
+    let targets = expected_targets(settings);
     let recording = Recording::new(&settings.provider_config.spec).map_err(super::failure)?;
+    let recording = recording.with_targets(targets.unwrap_or(0));
     let infrastructures = Arc::new(Recorded(recording.clone()));
     let expected = expected_machines(settings);
     let dry = dry_workers(settings, infrastructures, sources.clone()).await?;
     let machines: Api<MachineRequest> = Api::namespaced(dry.client.clone(), names::SYSTEM_NAMESPACE);
-    let planned = tokio::time::timeout(PATIENCE, dry.until_planned(expected)).await;
+    let planned = tokio::time::timeout(PATIENCE, dry.until_planned(expected, targets)).await;
     let list = machines.list(&ListParams::default()).await.context("cannot list the planned machines")?.items;
     let images: Api<ImageSync> = Api::namespaced(dry.client.clone(), names::SYSTEM_NAMESPACE);
     let images = images.list(&ListParams::default()).await.context("cannot list the planned images")?.items;
+    let balancers: Api<LoadBalancerRequest> = Api::namespaced(dry.client.clone(), names::SYSTEM_NAMESPACE);
+    let balancers = balancers.list(&ListParams::default()).await;
+    let balancers = balancers.context("cannot list the planned load balancers")?.items;
     let uid = dry.uid.clone();
     dry.stop().await;
     match planned {
@@ -76,11 +81,24 @@ async fn plan(settings: &Settings, sources: Arc<dyn Sources>) -> Result<Plan> {
         Ok(Err(why)) => bail!("{why}"),
         Err(_) => bail!("the plan did not come to an end: {} of {expected} machines are planned", list.len()),
     }
+    let endpoint = balancers.iter().find_map(|balancer| balancer.status.as_ref()?.endpoint.clone());
+    let mut uids: Vec<(String, String)> =
+        list.iter().filter_map(|machine| Some((machine.uid()?, machine.name_any()))).collect();
+    uids.extend(balancers.iter().filter_map(|balancer| Some((balancer.uid()?, balancer.name_any()))));
     Ok(Plan {
-        objects: objects(settings, &list, &images)?,
-        changes: changes(&recording, &uid, &list),
-        addons: planned_addons(settings, &list, sources.as_ref()),
+        objects: objects(settings, &list, &images, &balancers)?,
+        changes: changes(&recording, &uid, &uids),
+        addons: planned_addons(settings, &list, endpoint.as_deref(), sources.as_ref()),
     })
+}
+
+/// Machines behind the load balancer, where there is to be one.
+fn expected_targets(settings: &Settings) -> Option<usize> {
+    let spec = &settings.bootstrap.spec;
+    let request = planned_load_balancer(&settings.bootstrap, &Profile::of(settings.provider))?;
+    let workers = request.spec.listeners.iter().any(|listener| listener.role == MachineRole::Worker);
+    let workers = spec.effective_workers().filter(|_| workers).map_or(0, |pool| pool.replicas);
+    usize::try_from(spec.control_plane_count() + workers).ok()
 }
 
 fn expected_machines(settings: &Settings) -> usize {
@@ -90,7 +108,12 @@ fn expected_machines(settings: &Settings) -> usize {
 }
 
 /// The objects as they would be written, in the order in which they are. A Secret shows its keys.
-fn objects(settings: &Settings, machines: &[MachineRequest], images: &[ImageSync]) -> Result<Vec<Value>> {
+fn objects(
+    settings: &Settings,
+    machines: &[MachineRequest],
+    images: &[ImageSync],
+    balancers: &[LoadBalancerRequest],
+) -> Result<Vec<Value>> {
     let cluster = settings.cluster();
     let secret = |name: String, keys: Vec<&str>| {
         let data: BTreeMap<&str, &str> = keys.into_iter().map(|key| (key, "(not shown)")).collect();
@@ -112,6 +135,9 @@ fn objects(settings: &Settings, machines: &[MachineRequest], images: &[ImageSync
     ]);
     for image in images {
         all.push(bare(serde_json::to_value(image)?));
+    }
+    for balancer in balancers {
+        all.push(bare(serde_json::to_value(balancer)?));
     }
     for machine in machines {
         let mut object = bare(serde_json::to_value(machine)?);
@@ -135,15 +161,16 @@ fn bare(mut object: Value) -> Value {
 }
 
 /// The recorded changes; ids that only the real objects will have are named.
-fn changes(recording: &Recording, uid: &str, machines: &[MachineRequest]) -> Vec<PlannedChange> {
-    let uids: Vec<(String, String)> =
-        machines.iter().filter_map(|machine| Some((machine.uid()?, machine.name_any()))).collect();
+fn changes(recording: &Recording, uid: &str, uids: &[(String, String)]) -> Vec<PlannedChange> {
     let mut changes = recording.changes();
-    // Machines are made side by side; each one's own changes stay in their order.
-    changes.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+    // Machines are made side by side; each one's own changes stay in their order, and so do those of a load balancer's parts.
+    changes.sort_by_cached_key(|change| match change.kind.as_str() {
+        "image" | "machine" => (0, change.kind.clone(), change.name.clone()),
+        _ => (1, String::new(), String::new()),
+    });
     for change in &mut changes {
         change.detail = change.detail.replace(uid, "<cluster uid>");
-        for (uid, name) in &uids {
+        for (uid, name) in uids {
             change.detail = change.detail.replace(uid.as_str(), &format!("<uid of {name}>"));
         }
     }
@@ -153,6 +180,7 @@ fn changes(recording: &Recording, uid: &str, machines: &[MachineRequest]) -> Vec
 fn planned_addons(
     settings: &Settings,
     machines: &[MachineRequest],
+    endpoint: Option<&str>,
     sources: &dyn Sources,
 ) -> Vec<(PlannedAddon, Result<Vec<Value>, String>)> {
     let profile = Profile::of(settings.provider);
@@ -173,7 +201,7 @@ fn planned_addons(
         name: settings.cluster(),
         namespace: names::SYSTEM_NAMESPACE,
         profile: &profile,
-        endpoint: spec.network.vip.as_deref().unwrap_or_default(),
+        endpoint: spec.network.vip.as_deref().or(endpoint).unwrap_or_default(),
         provider_config: &settings.provider_config,
         credentials: &credentials,
         machines: &machines,
@@ -217,7 +245,10 @@ fn lines(settings: &Settings, plan: &Plan) -> Vec<String> {
     }
     lines.extend([
         String::new(),
-        format!("changes to {}, each machine's in this order, the machines side by side:", settings.provider),
+        format!(
+            "changes to {}, those of each machine and of the load balancer in this order, all of these side by side:",
+            settings.provider
+        ),
     ]);
     lines.extend(plan.changes.iter().map(|change| format!("  {change}")));
     lines.extend([String::new(), "ports:".to_owned()]);

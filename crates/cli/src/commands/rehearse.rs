@@ -2,14 +2,15 @@
 
 use super::datacentre::{self, Knobs};
 use super::load::{load, load_text, sources};
-use super::words::span;
+use super::words::{ProviderName, span};
 use super::{addons, block_on};
 use crate::config::{Need, Settings, Surroundings};
 use crate::engine::{Home, Kept, Reach, Session, Signals};
-use crate::exit::Exit;
+use crate::exit::{Ended, Exit};
 use crate::output;
 use crate::progress::OutputFormat;
 use anyhow::{Context as _, Result};
+use butler_api::Provider;
 use butler_controllers::addons::Sources;
 use butler_sim::DataCentre;
 use std::collections::BTreeMap;
@@ -19,9 +20,12 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The bootstrap file. Without it a built-in example is rehearsed: three control planes and three workers on Proxmox.
+    /// The bootstrap file. Without it a built-in example is rehearsed: three control planes and three workers.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The infrastructure of the built-in example: proxmox (default), gcp or aws. A file names the same.
+    #[arg(long, value_enum)]
+    provider: Option<ProviderName>,
     #[command(flatten)]
     knobs: Knobs,
     /// Keep the data centre and the cluster after success, until Ctrl-C, so that kubectl can be used.
@@ -38,8 +42,12 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
-/// The example that is rehearsed without a file.
-const EXAMPLE: &str = include_str!("../../../../examples/bootstrap-proxmox.yaml");
+/// The examples that are rehearsed without a file; the first without a provider either.
+const EXAMPLES: [(Provider, &str); 3] = [
+    (Provider::Proxmox, include_str!("../../../../examples/bootstrap-proxmox.yaml")),
+    (Provider::Gcp, include_str!("../../../../examples/bootstrap-gcp.yaml")),
+    (Provider::Aws, include_str!("../../../../examples/bootstrap-aws.yaml")),
+];
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
     block_on(rehearse(args))
@@ -47,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 
 async fn rehearse(args: Args) -> Result<Exit> {
     let signals = Signals::listen()?;
-    let mut settings = settings(args.file.as_deref())?;
+    let mut settings = settings(args.file.as_deref(), args.provider.map(Into::into))?;
     let sources = sources(args.bundle.as_deref(), true)?;
     let scratch = Scratch::new(settings.cluster(), args.keep)?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -86,15 +94,17 @@ async fn rehearse(args: Args) -> Result<Exit> {
     Ok(ran.exit)
 }
 
-fn settings(file: Option<&Path>) -> Result<Settings> {
-    match file {
-        Some(file) => load(Some(file), None, Need::AnyCredentials, &Home::usual()),
-        None => {
-            let around =
-                Surroundings { variables: BTreeMap::new(), ..Surroundings::of(Path::new("example")) };
-            load_text("the built-in example", EXAMPLE, None, Need::AnyCredentials, &around)
-        }
+fn settings(file: Option<&Path>, provider: Option<Provider>) -> Result<Settings> {
+    if let Some(file) = file {
+        return load(Some(file), provider, Need::AnyCredentials, &Home::usual());
     }
+    let wanted = provider.unwrap_or(EXAMPLES[0].0);
+    let Some((_, text)) = EXAMPLES.iter().find(|(known, _)| *known == wanted) else {
+        let text = format!("there is no built-in example of {wanted}: only of proxmox, gcp and aws");
+        return Err(Ended::error(Exit::Usage, text));
+    };
+    let around = Surroundings { variables: BTreeMap::new(), ..Surroundings::of(Path::new("example")) };
+    load_text("the built-in example", text, None, Need::AnyCredentials, &around)
 }
 
 /// What is real here and what is not.

@@ -6,9 +6,10 @@ use crate::exit::{Ended, Exit};
 use crate::output;
 use crate::progress::{DELETING, OutputFormat, left, phase_name, split_until};
 use anyhow::{Context as _, Result};
-use butler_api::{ClusterBootstrap, ClusterBootstrapStatus, names};
+use butler_api::{ClusterBootstrap, ClusterBootstrapStatus, LoadBalancerRequest, names};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,33 +30,46 @@ async fn status(args: Args) -> Result<Exit> {
     let objects = Objects::attach(&home, &cluster).await?;
     let api: Api<ClusterBootstrap> = Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
     let found = api.get_opt(&cluster).await.context("cannot read the ClusterBootstrap");
+    let labelled = ListParams::default().labels(&format!("{}={cluster}", names::LABEL_CLUSTER_BOOTSTRAP));
+    let balancers: Api<LoadBalancerRequest> =
+        Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+    let balancers = balancers.list(&labelled).await.context("cannot list the load balancers");
     let running = !objects.is_embedded();
     objects.stop().await;
     let Some(bootstrap) = found? else {
         return Err(Ended::error(Exit::NotFound, format!("{cluster} has state, but no ClusterBootstrap")));
     };
     match args.output {
-        OutputFormat::Json => output::line(&json(&bootstrap)?.to_string()),
+        OutputFormat::Json => output::line(&status_json(&bootstrap, &balancers?.items)?.to_string()),
         OutputFormat::Text => {
-            table(&bootstrap, running, &home).iter().for_each(|line| output::line(line));
+            table(&bootstrap, &balancers?.items, running, &home).iter().for_each(|line| output::line(line));
         }
     }
     Ok(Exit::Ok)
 }
 
 /// The status without the credentials that it may hold.
-fn json(bootstrap: &ClusterBootstrap) -> Result<Value> {
+fn status_json(bootstrap: &ClusterBootstrap, balancers: &[LoadBalancerRequest]) -> Result<Value> {
     let mut status = serde_json::to_value(bootstrap.status.clone().unwrap_or_default())?;
     if let Value::Object(fields) = &mut status {
         fields.remove("kubeconfig");
         fields.remove("talosconfig");
+        let balancers = balancers.iter().map(
+            |balancer| json!({"name": balancer.name_any(), "spec": balancer.spec, "status": balancer.status}),
+        );
+        fields.insert("loadBalancers".to_owned(), balancers.collect());
         fields.insert("cluster".to_owned(), bootstrap.name_any().into());
         fields.insert("provider".to_owned(), bootstrap.spec.provider.as_str().into());
     }
     Ok(status)
 }
 
-fn table(bootstrap: &ClusterBootstrap, running: bool, home: &Home) -> Vec<String> {
+fn table(
+    bootstrap: &ClusterBootstrap,
+    balancers: &[LoadBalancerRequest],
+    running: bool,
+    home: &Home,
+) -> Vec<String> {
     let status = bootstrap.status.clone().unwrap_or_default();
     let name = bootstrap.name_any();
     let phase = match bootstrap.metadata.deletion_timestamp {
@@ -76,6 +90,10 @@ fn table(bootstrap: &ClusterBootstrap, running: bool, home: &Home) -> Vec<String
     lines.push(String::new());
     lines.extend(machines(&status));
     lines.push(String::new());
+    if !balancers.is_empty() {
+        lines.extend(load_balancers(balancers, running));
+        lines.push(String::new());
+    }
     lines.extend(addons(&status));
     lines
 }
@@ -116,6 +134,36 @@ fn machines(status: &ClusterBootstrapStatus) -> Vec<String> {
         let address = machine.ip_address.as_deref().unwrap_or("-");
         let (configured, joined) = (yes(machine.talos_configured), yes(machine.ready));
         lines.push(row(&machine.name, &machine.role.to_string(), &phase, address, configured, joined));
+    }
+    lines
+}
+
+/// A row for each port: how many of its targets are there, and how many are well. Health changes by itself, so that nothing is said of
+/// it when nobody looks.
+fn load_balancers(balancers: &[LoadBalancerRequest], running: bool) -> Vec<String> {
+    let name_width = balancers.iter().map(|balancer| balancer.name_any().len()).max().unwrap_or(0).max(13);
+    let endpoint = |balancer: &LoadBalancerRequest| {
+        balancer.status.as_ref().and_then(|status| status.endpoint.clone()).unwrap_or_else(|| "-".to_owned())
+    };
+    let endpoint_width = balancers.iter().map(|balancer| endpoint(balancer).len()).max().unwrap_or(0).max(8);
+    let row = |name: &str, phase: &str, endpoint: &str, port: &str, targets: &str, healthy: &str| {
+        format!("{name:name_width$}  {phase:9}  {endpoint:endpoint_width$}  {port:5}  {targets:7}  {healthy}")
+            .trim_end()
+            .to_owned()
+    };
+    let mut lines = vec![row("LOAD BALANCER", "PHASE", "ENDPOINT", "PORT", "TARGETS", "HEALTHY")];
+    for balancer in balancers {
+        let status = balancer.status.clone().unwrap_or_default();
+        let phase = status.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase:?}"));
+        let (name, endpoint) = (balancer.name_any(), endpoint(balancer));
+        if status.listeners.is_empty() {
+            lines.push(row(&name, &phase, &endpoint, "-", "-", "-"));
+        }
+        for port in &status.listeners {
+            let counts = [port.port, port.registered, port.healthy].map(|number| number.to_string());
+            let healthy = if running { counts[2].as_str() } else { "-" };
+            lines.push(row(&name, &phase, &endpoint, &counts[0], &counts[1], healthy));
+        }
     }
     lines
 }

@@ -5,7 +5,9 @@ use crate::engine::{Home, Objects};
 use crate::exit::Exit;
 use crate::output;
 use anyhow::{Context as _, Result};
-use butler_api::{ButlerConfig, ClusterBootstrap, ImageSync, MachineRequest, ProviderConfig, names};
+use butler_api::{
+    ButlerConfig, ClusterBootstrap, ImageSync, LoadBalancerRequest, MachineRequest, ProviderConfig, names,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_openapi::api::core::v1::Secret;
@@ -83,6 +85,7 @@ async fn collect(client: &Client) -> Result<Value> {
     let mut all = json!({
         "clusterBootstraps": list::<ClusterBootstrap>(&Api::namespaced(client.clone(), namespace)).await?,
         "machineRequests": list::<MachineRequest>(&Api::namespaced(client.clone(), namespace)).await?,
+        "loadBalancerRequests": list::<LoadBalancerRequest>(&Api::namespaced(client.clone(), namespace)).await?,
         "imageSyncs": list::<ImageSync>(&Api::namespaced(client.clone(), namespace)).await?,
         "providerConfigs": list::<ProviderConfig>(&Api::namespaced(client.clone(), namespace)).await?,
         "butlerConfigs": list::<ButlerConfig>(&Api::all(client.clone())).await?,

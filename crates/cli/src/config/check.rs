@@ -261,7 +261,9 @@ impl Report<'_> {
     ) -> Credentials {
         let place = format!("providerConfig.{provider}");
         let block = file.pointer(&format!("/providerConfig/{provider}")).cloned().unwrap_or(Value::Null);
-        let Found { values, errors, warnings } = credentials::collect(provider, &block, around);
+        // A rehearsal takes what is named, and does not go and look for real keys.
+        let implicit = need != Need::AnyCredentials;
+        let Found { values, errors, warnings } = credentials::collect(provider, &block, around, implicit);
         for (field, text, help) in errors {
             match need {
                 Need::Credentials => self.error(&format!("{place}.{field}"), text, help),

@@ -2,6 +2,9 @@
 //!
 //! Nothing here has `Debug`, and no message holds a value.
 
+mod aws;
+mod gcp;
+
 use super::Surroundings;
 use butler_api::Provider;
 use butler_drivers::Credentials;
@@ -55,9 +58,14 @@ fn entries(provider: Provider) -> &'static [Entry] {
     ];
     const GCP: [Entry; 1] =
         [path("serviceAccountKey", "serviceAccountKeyPath", &["GOOGLE_APPLICATION_CREDENTIALS"])];
-    const AWS: [Entry; 2] = [
+    const AWS: [Entry; 7] = [
         entry("accessKeyID", "accessKeyID", &["AWS_ACCESS_KEY_ID"]),
         entry("secretAccessKey", "secretAccessKey", &["AWS_SECRET_ACCESS_KEY"]),
+        entry("sessionToken", "sessionToken", &["AWS_SESSION_TOKEN"]),
+        entry("profile", "profile", &["AWS_PROFILE"]),
+        entry("roleARN", "roleARN", &[]),
+        entry("externalID", "externalID", &[]),
+        entry("roleSessionName", "roleSessionName", &[]),
     ];
     const AZURE: [Entry; 5] = [
         entry("clientID", "clientID", &["AZURE_CLIENT_ID"]),
@@ -83,17 +91,18 @@ pub(super) fn sets(provider: Provider) -> &'static [&'static [&'static str]] {
         Provider::Nutanix => &[&["username", "password"]],
         Provider::Proxmox => &[&["token", "tokenSecret"], &["username", "password"]],
         Provider::Gcp => &[&["serviceAccountKey"]],
-        Provider::Aws => &[&["accessKeyID", "secretAccessKey"]],
+        Provider::Aws => &[&["accessKeyID", "secretAccessKey"], &["profile"]],
         Provider::Azure => &[&["clientID", "clientSecret", "tenantID", "subscriptionID"]],
     }
 }
 
 /// Whether a field of the bootstrap file must never be shown.
 pub(super) fn is_secret(path: &str) -> bool {
-    const SECRET: [&str; 7] = [
+    const SECRET: [&str; 8] = [
         "password",
         "tokenSecret",
         "secretAccessKey",
+        "sessionToken",
         "clientSecret",
         "adminPassword",
         "jwtSecret",
@@ -102,10 +111,31 @@ pub(super) fn is_secret(path: &str) -> bool {
     SECRET.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
-/// Looks everywhere. `block` is the provider's block of the bootstrap file.
-pub(super) fn collect(provider: Provider, block: &Value, around: &Surroundings) -> Found {
+/// Looks everywhere. `block` is the provider's block of the bootstrap file. With `implicit` also where a provider's own tools keep
+/// their credentials.
+pub(super) fn collect(provider: Provider, block: &Value, around: &Surroundings, implicit: bool) -> Found {
     let mut found = Found::default();
     let from_file = credentials_file(provider, block, around, &mut found);
+    match provider {
+        Provider::Aws => aws::collect(block, &from_file, around, implicit, &mut found),
+        Provider::Gcp => {
+            gcp::collect(block, from_file.get("serviceAccountKey"), around, implicit, &mut found)
+        }
+        _ => plain(provider, block, &from_file, around, &mut found),
+    }
+    certificate_authority(block, around, &mut found);
+    choose(provider, &mut found);
+    found
+}
+
+/// Each entry from the first place that has it.
+fn plain(
+    provider: Provider,
+    block: &Value,
+    from_file: &BTreeMap<String, String>,
+    around: &Surroundings,
+    found: &mut Found,
+) {
     for entry in entries(provider) {
         let variable = entry.variables.iter().find_map(|name| around.variable(name));
         let inline = block.get(entry.field).and_then(Value::as_str).map(ToOwned::to_owned);
@@ -113,7 +143,7 @@ pub(super) fn collect(provider: Provider, block: &Value, around: &Surroundings) 
         let value = if entry.is_path {
             // A credentials file holds the contents themselves, the others name a file.
             match variable.or(inline.filter(|path| !path.is_empty())) {
-                Some(path) => read(entry.field, Path::new(&path), around, &mut found),
+                Some(path) => read(entry.field, Path::new(&path), around, found),
                 None => kept,
             }
         } else {
@@ -123,6 +153,9 @@ pub(super) fn collect(provider: Provider, block: &Value, around: &Surroundings) 
             found.values.insert(entry.key.to_owned(), value);
         }
     }
+}
+
+fn certificate_authority(block: &Value, around: &Surroundings, found: &mut Found) {
     if let Some(path) = block.get("caFile").and_then(Value::as_str).filter(|path| !path.is_empty())
         && let Some(pem) = around.read(Path::new(path), &mut |why| {
             found.errors.push(("caFile".to_owned(), why, "name a file in PEM".to_owned()));
@@ -139,13 +172,11 @@ pub(super) fn collect(provider: Provider, block: &Value, around: &Surroundings) 
             ));
         }
     }
-    choose(provider, &mut found);
-    found
 }
 
 /// Credentials that the environment holds on its own, where they are whole.
 pub(crate) fn from_environment(provider: Provider) -> Option<Credentials> {
-    let found = collect(provider, &Value::Null, &Surroundings::of(Path::new("environment")));
+    let found = collect(provider, &Value::Null, &Surroundings::of(Path::new("environment")), true);
     found.errors.is_empty().then_some(Credentials(found.values))
 }
 
@@ -186,9 +217,12 @@ fn remedy(provider: Provider, entry: &Entry) -> String {
         None => String::new(),
     };
     let place = format!("providerConfig.{provider}");
-    match entry.is_path {
-        true => format!("{variable}name the file in {place}.{}", entry.field),
-        false => format!("{variable}put it into the file that {place}.credentialsFile names"),
+    match (entry.is_path, provider) {
+        (true, _) => format!("{variable}name the file in {place}.{}", entry.field),
+        (false, Provider::Aws) => {
+            format!("{variable}name a profile of ~/.aws with AWS_PROFILE or {place}.profile")
+        }
+        (false, _) => format!("{variable}put it into the file that {place}.credentialsFile names"),
     }
 }
 

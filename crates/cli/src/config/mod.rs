@@ -11,6 +11,8 @@
 //! Nothing here talks to anybody; files beside the bootstrap file are read through [`Surroundings`].
 
 mod check;
+#[cfg(test)]
+mod cloud_tests;
 mod credentials;
 mod environment;
 mod objects;
@@ -129,6 +131,10 @@ impl Surroundings {
                 None
             }
         }
+    }
+
+    fn is_there(&self, path: &Path) -> bool {
+        self.path(path).exists()
     }
 
     fn mode(&self, path: &Path) -> Option<u32> {

@@ -21,7 +21,10 @@ pub(super) fn check(report: &mut Report<'_>, file: &Value, provider: Provider) {
     mtu(report, file);
     pool(report, file);
     node_addresses(report, file);
-    unused(report, file, provider);
+    unused(report, file);
+    cloud(report, file, provider);
+    cloud_names(report, file, provider);
+    listeners(report, file, provider);
     proxy(report, file);
     transport(report, file, provider);
     factory_key(report, file);
@@ -136,7 +139,7 @@ fn nodes(file: &Value) -> u128 {
 }
 
 /// What is taken for compatibility, and nobody reads.
-fn unused(report: &mut Report<'_>, file: &Value, provider: Provider) {
+fn unused(report: &mut Report<'_>, file: &Value) {
     let there = |path: &str| {
         file.pointer(&format!("/{}", path.replace('.', "/"))).is_some_and(|value| !value.is_null())
     };
@@ -151,13 +154,124 @@ fn unused(report: &mut Report<'_>, file: &Value, provider: Provider) {
         let text = "not used: the console makes its own password and key";
         report.warn("addons.console.auth", text, "remove the block");
     }
-    if provider == Provider::Aws {
-        for field in ["instanceType", "ami"] {
-            let path = format!("providerConfig.aws.{field}");
-            if there(&path) {
-                report.warn(&path, "not used yet", "remove it");
-            }
+}
+
+/// What a cloud needs to be told, since nothing there is looked for by guesses.
+fn cloud(report: &mut Report<'_>, file: &Value, provider: Provider) {
+    let Some(block) = file.pointer(&format!("/providerConfig/{provider}")) else { return };
+    let is_set = |field: &str| match block.get(field) {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(list)) => !list.is_empty(),
+        _ => false,
+    };
+    let place = format!("providerConfig.{provider}");
+    match provider {
+        Provider::Gcp if !is_set("image") && !is_set("imageFamily") => report.error(
+            &format!("{place}.image"),
+            "neither image nor imageFamily is set, and machines have to boot from something",
+            "name an image of Talos that your project can use, or its family (docs/load-balancers.md, Images)",
+        ),
+        Provider::Aws if !is_set("ami") => report.error(
+            &format!("{place}.ami"),
+            "is not set, and machines have to boot from something",
+            "name an AMI of Talos in this region by its id, or by a name such as talos-v1.12.1-us-east-1-amd64",
+        ),
+        _ => {}
+    }
+    if provider == Provider::Aws && !is_set("subnetIDs") && !is_set("subnetID") {
+        report.error(
+            &format!("{place}.subnetIDs"),
+            "is not set, and machines and load balancer have to be somewhere",
+            "name the subnets, best one in each zone",
+        );
+    }
+    if matches!(provider, Provider::Gcp | Provider::Aws)
+        && file.get("imageFactory").is_some_and(Value::is_object)
+    {
+        report.error(
+            "imageFactory",
+            format!("images are not brought to {provider}: they are named"),
+            "remove it, and name the image in the block of providerConfig",
+        );
+    }
+}
+
+/// Names in a cloud's block that can't be: empty ones, zones of another region, an id of another kind of thing.
+fn cloud_names(report: &mut Report<'_>, file: &Value, provider: Provider) {
+    let Some(block) = file.pointer(&format!("/providerConfig/{provider}")) else { return };
+    let place = format!("providerConfig.{provider}");
+    // A single name, or a list of them.
+    let names = |field: &str| -> Vec<(String, String)> {
+        let path = format!("{place}.{field}");
+        match block.get(field) {
+            Some(Value::String(text)) => vec![(path, text.clone())],
+            Some(Value::Array(list)) => list
+                .iter()
+                .enumerate()
+                .filter_map(|(index, one)| Some((format!("{path}[{index}]"), one.as_str()?.to_owned())))
+                .collect(),
+            _ => Vec::new(),
         }
+    };
+    let (needed, prefixes): (&[&str], &[(&str, &str)]) = match provider {
+        Provider::Gcp => (&["projectID", "region"], &[]),
+        Provider::Aws => (
+            &["region"],
+            &[
+                ("vpcID", "vpc-"),
+                ("subnetID", "subnet-"),
+                ("subnetIDs", "subnet-"),
+                ("loadBalancerSubnetIDs", "subnet-"),
+                ("securityGroupID", "sg-"),
+                ("securityGroupIDs", "sg-"),
+            ],
+        ),
+        _ => return,
+    };
+    for (path, _) in needed.iter().flat_map(|field| names(field)).filter(|(_, name)| name.trim().is_empty()) {
+        report.error(&path, "is empty", "name it");
+    }
+    for (field, prefix) in prefixes {
+        for (path, id) in names(field).iter().filter(|(_, id)| !id.is_empty() && !id.starts_with(prefix)) {
+            report.error(path, format!("{id:?}: not an id of the form {prefix}..."), "look it up at AWS");
+        }
+    }
+    let region = block.get("region").and_then(Value::as_str).filter(|region| !region.trim().is_empty());
+    if let (Provider::Gcp, Some(region)) = (provider, region) {
+        let elsewhere = |zone: &String| !zone.is_empty() && !zone.starts_with(&format!("{region}-"));
+        let zones = ["zone", "zones"].iter().flat_map(|field| names(field));
+        for (path, zone) in zones.filter(|(_, zone)| elsewhere(zone)) {
+            report.error(
+                &path,
+                format!("{zone:?}: not in {region}"),
+                format!("name zones of {region}, or another region"),
+            );
+        }
+    }
+}
+
+/// Settings of the load balancer that a cloud does not have: they would be left out, and are better known before.
+fn listeners(report: &mut Report<'_>, file: &Value, provider: Provider) {
+    let Some(block) = file.get("controlPlaneLoadBalancer").filter(|_| provider == Provider::Gcp) else {
+        return;
+    };
+    let further = block.get("listeners").and_then(Value::as_array);
+    for (index, listener) in further.into_iter().flatten().enumerate() {
+        let port = |field: &str| listener.get(field).and_then(Value::as_i64);
+        if port("targetPort").is_some_and(|target| Some(target) != port("port")) {
+            report.warn(
+                &format!("controlPlaneLoadBalancer.listeners[{index}].targetPort"),
+                "Google Cloud's load balancer does not change ports, so this listener is left out",
+                "use the same port on both sides",
+            );
+        }
+    }
+    if block.pointer("/options/deletionProtection").and_then(Value::as_bool) == Some(true) {
+        report.warn(
+            "controlPlaneLoadBalancer.options.deletionProtection",
+            "Google Cloud's load balancers have no protection against deletion, so this is left out",
+            "remove it",
+        );
     }
 }
 

@@ -180,15 +180,19 @@ fn block_fields(provider: Provider) -> Value {
             "vmidEnd": number("Last machine id; the short form of vmidRange.end."),
         }),
         Provider::Gcp => json!({
-            "serviceAccountKeyPath": text("Key file of the service account. Also: GOOGLE_APPLICATION_CREDENTIALS."),
+            "serviceAccountKeyPath": text("Key file of the service account, or other application-default credentials; the word metadata \
+                takes those of the machine that this runs on. Also: GOOGLE_APPLICATION_CREDENTIALS. Default: what gcloud has written."),
         }),
         Provider::Aws => json!({
             "accessKeyID": text("Access key. Also: AWS_ACCESS_KEY_ID."),
             "secretAccessKey": text("Secret of the access key. Also: AWS_SECRET_ACCESS_KEY."),
+            "sessionToken": text("Token that goes with temporary keys. Also: AWS_SESSION_TOKEN."),
+            "profile": text("Profile of ~/.aws/credentials and ~/.aws/config, in place of keys. Also: AWS_PROFILE. Default: default."),
+            "roleARN": text("Role that is taken on with the keys or the profile."),
+            "externalID": text("What the role asks for beside."),
+            "roleSessionName": text("How the session of the role is called. Default: butler."),
             "subnetID": text("The one subnet; the short form of subnetIDs."),
             "securityGroupID": text("The one security group; the short form of securityGroupIDs."),
-            "instanceType": text("Type of the machines. Default: one with the CPUs and memory of the node pool."),
-            "ami": text("Boot image of the machines."),
         }),
         Provider::Azure => json!({
             "clientID": text("Application id of the service principal. Also: AZURE_CLIENT_ID."),

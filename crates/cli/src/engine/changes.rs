@@ -74,6 +74,28 @@ pub(crate) fn refused(was: &Value, is: &Value, made: Made) -> Vec<Refused> {
     found
 }
 
+/// Of a ProviderConfig: how one gets in, and where machines that are still to come are placed. All else says where machines are
+/// looked for and what they are made with: another value makes them twice, or leaves them behind.
+const FREE_OF_PROVIDER: [&str; 3] = ["credentialsRef", "insecure", "nodes"];
+
+/// Compares the spec of a ProviderConfig that is there with the one that is wanted; both as JSON, with defaults.
+pub(crate) fn refused_of_provider(was: &Value, is: &Value, made: Made) -> Vec<Refused> {
+    let mut found = Vec::new();
+    if made >= Made::Machines {
+        differences("spec", Some(was), Some(is), &mut found);
+    }
+    found.retain(|change| !change.path.split('.').any(|part| FREE_OF_PROVIDER.contains(&part)));
+    for change in &mut found {
+        // As the bootstrap file writes them.
+        change.path = change.path.replacen("spec.network", "providerNetwork", 1).replacen(
+            "spec.",
+            "providerConfig.",
+            1,
+        );
+    }
+    found
+}
+
 /// The leaves in which two values differ.
 fn differences(path: &str, was: Option<&Value>, is: Option<&Value>, found: &mut Vec<Refused>) {
     match (was, is) {
@@ -138,5 +160,27 @@ mod tests {
         is = was.clone();
         is["cluster"]["workers"]["extraDisks"] = json!([]);
         assert_eq!(paths(&is, Made::Machines), ["cluster.workers.extraDisks"]);
+    }
+
+    #[test]
+    fn where_machines_are_stays_and_how_one_gets_in_may_change() {
+        let was = json!({"provider": "proxmox", "credentialsRef": {"name": "a"}, "network": {"subnet": "10.0.0.0/24"},
+            "proxmox": {"endpoint": "https://a:8006", "nodes": ["pve1"], "storage": "fast", "insecure": false}});
+        let mut is = was.clone();
+        is["credentialsRef"]["name"] = json!("b");
+        is["proxmox"]["nodes"] = json!(["pve1", "pve2"]);
+        is["proxmox"]["insecure"] = json!(true);
+        assert_eq!(refused_of_provider(&was, &is, Made::Cluster), []);
+        is["proxmox"]["storage"] = json!("slow");
+        is["proxmox"]["vmidStart"] = json!(500);
+        is["network"]["subnet"] = json!("10.0.1.0/24");
+        let paths = |made| {
+            refused_of_provider(&was, &is, made).into_iter().map(|found| found.path).collect::<Vec<_>>()
+        };
+        assert_eq!(paths(Made::Nothing), [""; 0]);
+        assert_eq!(
+            paths(Made::Machines),
+            ["providerNetwork.subnet", "providerConfig.proxmox.storage", "providerConfig.proxmox.vmidStart"]
+        );
     }
 }

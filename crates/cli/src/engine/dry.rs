@@ -7,7 +7,9 @@ use crate::apiserver::install_crds;
 use crate::config::Settings;
 use crate::recorder::{Journal, Redactor};
 use anyhow::{Context as _, Result};
-use butler_api::{ClusterBootstrapPhase, MachinePhase, names};
+use butler_api::{
+    CONDITION_TARGETS_SYNCED, ClusterBootstrapPhase, LoadBalancerRequest, MachinePhase, find_condition, names,
+};
 use butler_apiserver::{Server, User};
 use butler_controllers::Infrastructures;
 use butler_controllers::addons::Sources;
@@ -62,8 +64,8 @@ pub(crate) async fn dry_workers(
 }
 
 impl DryWorkers {
-    /// Until so many machines are planned to their end. An error says why that can't be.
-    pub(crate) async fn until_planned(&self, machines: usize) -> Result<(), String> {
+    /// Until so many machines are planned to their end, and a load balancer with so many targets. An error says why that can't be.
+    pub(crate) async fn until_planned(&self, machines: usize, targets: Option<usize>) -> Result<(), String> {
         let mut pictures = self.workers.pictures.clone();
         loop {
             {
@@ -71,7 +73,10 @@ impl DryWorkers {
                 let running = picture.machines.values().filter(|machine| {
                     machine.status.as_ref().and_then(|status| status.phase) == Some(MachinePhase::Running)
                 });
-                if running.count() >= machines {
+                let balancer = targets.is_none_or(|targets| {
+                    picture.balancers.values().any(|request| is_balanced(request, targets))
+                });
+                if running.count() >= machines && balancer {
                     return Ok(());
                 }
                 let status = picture.bootstrap.as_ref().and_then(|bootstrap| bootstrap.status.clone());
@@ -91,4 +96,12 @@ impl DryWorkers {
         self.workers.stop().await;
         let _ = std::fs::remove_dir_all(&self.scratch);
     }
+}
+
+/// Whether a load balancer is there with all its targets.
+fn is_balanced(request: &LoadBalancerRequest, targets: usize) -> bool {
+    let status = request.status.clone().unwrap_or_default();
+    let synced = find_condition(&status.conditions, CONDITION_TARGETS_SYNCED)
+        .is_some_and(|synced| synced.is_true() && synced.observed_generation == request.metadata.generation);
+    synced && request.spec.targets.len() >= targets && status.endpoint.is_some()
 }

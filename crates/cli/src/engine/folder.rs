@@ -72,6 +72,11 @@ impl Home {
         self.0.join(format!("{cluster}-talosconfig"))
     }
 
+    /// Talosconfigs that are there, of all clusters.
+    pub(crate) fn talosconfigs(&self) -> Vec<PathBuf> {
+        self.clusters().iter().map(|cluster| self.talosconfig(cluster)).filter(|path| path.exists()).collect()
+    }
+
     /// All clusters that have state here.
     pub(crate) fn clusters(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.0) else { return Vec::new() };

@@ -1,53 +1,60 @@
-//! Follows a ClusterBootstrap and its machines: whatever changes, the latest picture of all is there to be looked at.
+//! Follows a ClusterBootstrap, its machines and its load balancer: whatever changes, the latest picture of all is there to be looked at.
 
 use crate::progress::{Snapshot, Warning};
-use butler_api::{ClusterBootstrap, MachineRequest, names};
+use butler_api::{ClusterBootstrap, LoadBalancerRequest, MachineRequest, names};
 use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::events::v1::Event as ClusterEvent;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use tokio::sync::watch;
 
 /// Follows until it is dropped.
 pub(crate) async fn follow(client: Client, cluster: String, pictures: watch::Sender<Snapshot>) {
-    let bootstraps: Api<ClusterBootstrap> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
-    let events: Api<ClusterEvent> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
-    let machines: Api<MachineRequest> = Api::namespaced(client, names::SYSTEM_NAMESPACE);
     let only = Config::default().fields(&format!("metadata.name={cluster}"));
     let labelled = Config::default().labels(&format!("{}={cluster}", names::LABEL_CLUSTER_BOOTSTRAP));
-    let of_cluster = watcher(bootstraps, only).default_backoff().for_each(|event| {
+    let (client, pictures) = (&client, &pictures);
+    tokio::join!(
+        follow_kind::<ClusterBootstrap>(client, only, pictures, take_bootstrap),
+        follow_kind::<MachineRequest>(client, labelled.clone(), pictures, |picture, event| {
+            take(&mut picture.machines, event);
+        }),
+        follow_kind::<LoadBalancerRequest>(client, labelled, pictures, |picture, event| {
+            take(&mut picture.balancers, event);
+        }),
+        follow_kind::<ClusterEvent>(client, Config::default(), pictures, take_event),
+    );
+}
+
+/// Follows the objects of one kind.
+async fn follow_kind<K>(
+    client: &Client,
+    which: Config,
+    pictures: &watch::Sender<Snapshot>,
+    take: impl Fn(&mut Snapshot, Event<K>),
+) where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let told = watcher(api, which).default_backoff().for_each(|event| {
         match event {
-            Ok(event) => {
-                pictures.send_modify(|picture| take_bootstrap(picture, event));
-            }
+            Ok(event) => pictures.send_modify(|picture| take(picture, event)),
             Err(error) => {
-                tracing::debug!(%error, "the watch of the ClusterBootstrap broke; it is begun again")
+                tracing::debug!(%error, kind = %K::kind(&()), "a watch broke; it is begun again");
             }
         }
         std::future::ready(())
     });
-    let of_machines = watcher(machines, labelled).default_backoff().for_each(|event| {
-        match event {
-            Ok(event) => {
-                pictures.send_modify(|picture| take_machine(picture, event));
-            }
-            Err(error) => tracing::debug!(%error, "the watch of the machines broke; it is begun again"),
-        }
-        std::future::ready(())
-    });
-    let told = watcher(events, Config::default()).default_backoff().for_each(|event| {
-        // What was told before this command began is not news.
-        if let Ok(Event::Apply(event)) = event
-            && let Some(warning) = warning(&event)
-        {
-            pictures.send_modify(|picture| {
-                picture.warnings.insert(event.name_any(), warning);
-            });
-        }
-        std::future::ready(())
-    });
-    tokio::join!(of_cluster, of_machines, told);
+    told.await;
 }
 
 /// A warning that is worth a line. Machines show their troubles themselves.
@@ -62,6 +69,15 @@ fn warning(event: &ClusterEvent) -> Option<Warning> {
         reason: event.reason.clone().unwrap_or_default(),
         message: event.note.clone().unwrap_or_default(),
     })
+}
+
+/// What was told before this command began is not news.
+fn take_event(picture: &mut Snapshot, event: Event<ClusterEvent>) {
+    if let Event::Apply(event) = event
+        && let Some(warning) = warning(&event)
+    {
+        picture.warnings.insert(event.name_any(), warning);
+    }
 }
 
 fn take_bootstrap(picture: &mut Snapshot, event: Event<ClusterBootstrap>) {
@@ -82,15 +98,15 @@ fn take_bootstrap(picture: &mut Snapshot, event: Event<ClusterBootstrap>) {
     }
 }
 
-fn take_machine(picture: &mut Snapshot, event: Event<MachineRequest>) {
+fn take<K: Resource>(known: &mut BTreeMap<String, K>, event: Event<K>) {
     match event {
-        Event::Apply(machine) | Event::InitApply(machine) => {
-            picture.machines.insert(machine.name_any(), machine);
+        Event::Apply(object) | Event::InitApply(object) => {
+            known.insert(object.name_any(), object);
         }
-        Event::Delete(machine) => {
-            picture.machines.remove(&machine.name_any());
+        Event::Delete(object) => {
+            known.remove(&object.name_any());
         }
-        Event::Init => picture.machines.clear(),
+        Event::Init => known.clear(),
         Event::InitDone => {}
     }
 }

@@ -3,7 +3,7 @@
 use super::folder::{Folder, Home};
 use crate::talos::files;
 use anyhow::{Context as _, Result};
-use butler_api::{ClusterBootstrap, MachineRequest, names};
+use butler_api::{ClusterBootstrap, LoadBalancerRequest, MachineRequest, names};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
@@ -38,6 +38,29 @@ pub(crate) async fn keep(
         write(&folder.inventory(), &format!("{}\n", serde_json::to_string_pretty(&inventory)?))?;
     }
     Ok(kept)
+}
+
+/// Writes the talosconfig as soon as there is one: whoever has to look into a bootstrap that does not go on needs it then. Ends
+/// only with an error.
+pub(crate) async fn keep_talosconfig(
+    client: &Client,
+    cluster: &str,
+    home: &Home,
+    proxy: Option<&str>,
+) -> Result<()> {
+    let name = format!("{cluster}-talos-configs");
+    let api: Api<Secret> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let there = |secret: Option<&Secret>| {
+        secret.and_then(|secret| secret.data.as_ref()).is_some_and(|data| data.contains_key("talosconfig"))
+    };
+    kube::runtime::wait::await_condition(api, &name, there)
+        .await
+        .with_context(|| format!("cannot wait for the Secret {name}"))?;
+    let text = secret_text(client, &name, "talosconfig").await?;
+    let path = home.talosconfig(cluster);
+    files::write_one(&path, &with_proxy(&text, "contexts", proxy)?, true)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    std::future::pending().await
 }
 
 /// One key of a Secret of the bootstrap, as text.
@@ -82,11 +105,24 @@ async fn inventory(client: &Client, bootstrap: &ClusterBootstrap) -> Result<Valu
             })
         })
         .collect();
+    let api: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let balancers = api.list(&labelled).await.context("cannot list the load balancers")?;
+    let balancers: Vec<Value> = balancers
+        .items
+        .iter()
+        .map(|balancer| {
+            let status = balancer.status.clone().unwrap_or_default();
+            json!({
+                "name": balancer.name_any(), "uid": balancer.uid(), "endpoint": status.endpoint,
+                "resourceID": status.resource_id, "outputs": status.outputs,
+            })
+        })
+        .collect();
     let status = bootstrap.status.clone().unwrap_or_default();
     Ok(json!({
         "cluster": cluster, "uid": bootstrap.uid(), "provider": bootstrap.spec.provider,
         "endpoint": status.control_plane_endpoint, "talosVersion": bootstrap.spec.talos.version,
-        "schematic": bootstrap.spec.talos.schematic, "machines": machines,
+        "schematic": bootstrap.spec.talos.schematic, "machines": machines, "loadBalancers": balancers,
         "addons": status.addons_installed, "written": jiff::Timestamp::now().to_string(),
     }))
 }

@@ -21,6 +21,7 @@ mod signals;
 mod work;
 
 pub(crate) use api::Objects;
+pub(crate) use changes::Made;
 pub(crate) use drive::{Goal, Outcome, drive};
 pub(crate) use dry::dry_workers;
 pub(crate) use folder::Home;

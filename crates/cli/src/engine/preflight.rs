@@ -3,7 +3,11 @@
 use super::changes::Made;
 use crate::config::Settings;
 use butler_api::{ClusterBootstrapNodePool, MachineRole, names};
-use butler_drivers::{Connection, Finding, MachineWanted, Owner, PreflightWanted, Verdict};
+use butler_controllers::planned_load_balancer;
+use butler_drivers::{
+    Connection, Finding, LoadBalancerWanted, MachineWanted, Owner, PreflightWanted, Profile, Verdict,
+};
+use kube::ResourceExt as _;
 
 /// The check that nothing works without, however much there is already.
 const CREDENTIALS: &str = "credentials";
@@ -30,7 +34,7 @@ pub(super) fn stops(finding: &Finding, made: Made) -> bool {
     finding.verdict == Verdict::Fail && (made == Made::Nothing || finding.check == CREDENTIALS)
 }
 
-/// All machines of the bootstrap, as the infrastructure will be asked for them.
+/// All machines of the bootstrap and its load balancer, as the infrastructure will be asked for them.
 pub(crate) fn wanted(settings: &Settings, cluster_uid: Option<String>) -> PreflightWanted {
     let spec = &settings.bootstrap.spec;
     let workers = spec.effective_workers();
@@ -44,7 +48,23 @@ pub(crate) fn wanted(settings: &Settings, cluster_uid: Option<String>) -> Prefli
     if let Some(pool) = workers {
         add(MachineRole::Worker, pool, pool.replicas);
     }
-    PreflightWanted { cluster_uid, machines, brings_image: settings.brings_image() }
+    let profile = Profile::of(settings.provider);
+    let load_balancer =
+        planned_load_balancer(&settings.bootstrap, &profile).map(|request| LoadBalancerWanted {
+            owner: owner(settings.cluster(), cluster_uid.as_deref()),
+            name: request.name_any(),
+            spec: request.spec,
+        });
+    let endpoint = spec.network.vip.clone().filter(|vip| !profile.on_prem && !vip.is_empty());
+    PreflightWanted { cluster_uid, machines, brings_image: settings.brings_image(), load_balancer, endpoint }
+}
+
+fn owner(cluster: &str, uid: Option<&str>) -> Owner {
+    Owner {
+        cluster: cluster.to_owned(),
+        cluster_uid: uid.unwrap_or_default().to_owned(),
+        object_uid: String::new(),
+    }
 }
 
 fn machine(
@@ -55,11 +75,7 @@ fn machine(
     uid: Option<&str>,
 ) -> MachineWanted {
     MachineWanted {
-        owner: Owner {
-            cluster: cluster.to_owned(),
-            cluster_uid: uid.unwrap_or_default().to_owned(),
-            object_uid: String::new(),
-        },
+        owner: owner(cluster, uid),
         name: names::machine_name(cluster, role, index),
         role,
         cpu: positive(pool.cpu),

@@ -6,8 +6,9 @@ use crate::config::Settings;
 use crate::exit::{Ended, Exit};
 use anyhow::{Context as _, Result};
 use butler_api::{
-    CONDITION_DEGRADED, CONDITION_FAILED, CONDITION_PROGRESSING, ClusterBootstrap, ClusterBootstrapPhase,
-    Condition, ConditionStatus, ImageSync, ImageSyncPhase, MachinePhase, MachineRequest, names,
+    CONDITION_DEGRADED, CONDITION_FAILED, CONDITION_PROGRESSING, CONDITION_READY, ClusterBootstrap,
+    ClusterBootstrapPhase, Condition, ConditionStatus, ImageSync, ImageSyncPhase, LoadBalancerPhase,
+    LoadBalancerRequest, MachinePhase, MachineRequest, ProviderConfig, names,
 };
 use butler_drivers::Credentials;
 use jiff::Timestamp;
@@ -28,7 +29,10 @@ pub(crate) async fn put(client: &Client, settings: &Settings) -> Result<ClusterB
     let bootstraps: Api<ClusterBootstrap> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
     let there = bootstraps.get_opt(cluster).await.context("cannot look for the ClusterBootstrap")?;
     if let Some(there) = &there {
-        refuse_changes(there, &settings.bootstrap)?;
+        let configs: Api<ProviderConfig> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+        let name = settings.provider_config.name_any();
+        let config = configs.get_opt(&name).await.context("cannot read the ProviderConfig")?;
+        refuse_changes(there, config.as_ref(), settings)?;
     }
     put_inputs(client, settings).await?;
     if let Some(config) = &settings.butler_config {
@@ -64,7 +68,7 @@ pub(crate) async fn put_credentials(
     apply(client, &secret(name, &labels, credentials.0.clone())?).await
 }
 
-/// Machines and images that failed in the last run are tried in this one before their failure counts again.
+/// Machines, load balancers and images that failed in the last run are tried in this one before their failure counts again.
 async fn forgive(client: &Client, bootstrap: &ClusterBootstrap) -> Result<()> {
     let ours = |owners: &[OwnerReference]| {
         owners.iter().any(|owner| Some(&owner.uid) == bootstrap.metadata.uid.as_ref())
@@ -76,6 +80,16 @@ async fn forgive(client: &Client, bootstrap: &ClusterBootstrap) -> Result<()> {
         if failed && ours(machine.owner_references()) {
             let phase = status.phase.filter(|phase| *phase != MachinePhase::Failed);
             clear(&machines, &machine.name_any(), json!(phase.unwrap_or_default()), status.conditions)
+                .await?;
+        }
+    }
+    let balancers: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    for balancer in balancers.list(&ListParams::default()).await.context("cannot list the load balancers")? {
+        let status = balancer.status.clone().unwrap_or_default();
+        let failed = status.phase == Some(LoadBalancerPhase::Failed) || status.failure_reason.is_some();
+        if failed && ours(balancer.owner_references()) {
+            let phase = status.phase.filter(|phase| *phase != LoadBalancerPhase::Failed);
+            clear(&balancers, &balancer.name_any(), json!(phase.unwrap_or_default()), status.conditions)
                 .await?;
         }
     }
@@ -136,19 +150,27 @@ async fn update(
 /// worked is not held against anybody.
 pub(crate) async fn afresh(api: &Api<ClusterBootstrap>, now: &ClusterBootstrap) -> Result<ClusterBootstrap> {
     let mut status = now.status.clone().unwrap_or_default();
-    if status.phase == Some(ClusterBootstrapPhase::Ready) && now.metadata.deletion_timestamp.is_none() {
-        return Ok(now.clone());
-    }
-    status.conditions.retain(|condition| condition.type_ != CONDITION_PROGRESSING);
+    status.conditions.retain(|condition| !OF_LAST_RUN.contains(&condition.type_.as_str()));
     status.conditions.push(restarted(now.metadata.generation));
+    let phase = match status.phase {
+        Some(ClusterBootstrapPhase::Failed) | None => ClusterBootstrapPhase::default(),
+        // What was ready the last time is looked at again before that is said once more.
+        Some(ClusterBootstrapPhase::Ready) if now.metadata.deletion_timestamp.is_none() => {
+            ClusterBootstrapPhase::InstallingAddons
+        }
+        Some(other) => other,
+    };
     let clean = json!({"status": {
         "failureReason": null, "failureMessage": null, "failureRemedy": null, "conditions": status.conditions,
-        "phase": status.phase.filter(|phase| *phase != ClusterBootstrapPhase::Failed).unwrap_or_default(),
+        "phase": phase,
     }});
     api.patch_status(&now.name_any(), &PatchParams::default(), &Patch::Merge(&clean))
         .await
         .context("cannot clear the last run's failure")
 }
+
+/// Conditions that say nothing about this run: how work went on, and that it came to its end.
+const OF_LAST_RUN: [&str; 3] = [CONDITION_PROGRESSING, CONDITION_READY, "AddonsInstalled"];
 
 /// Work goes on, from now.
 fn restarted(generation: Option<i64>) -> Condition {
@@ -163,10 +185,21 @@ fn restarted(generation: Option<i64>) -> Condition {
     }
 }
 
-fn refuse_changes(there: &ClusterBootstrap, wanted: &ClusterBootstrap) -> Result<()> {
+fn refuse_changes(
+    there: &ClusterBootstrap,
+    config: Option<&ProviderConfig>,
+    settings: &Settings,
+) -> Result<()> {
+    let wanted = &settings.bootstrap;
+    let made = Made::of(there);
     let was = serde_json::to_value(&there.spec)?;
     let is = serde_json::to_value(&wanted.spec)?;
-    let refused = changes::refused(&was, &is, Made::of(there));
+    let mut refused = changes::refused(&was, &is, made);
+    if let Some(config) = config {
+        let was = serde_json::to_value(&config.spec)?;
+        let is = serde_json::to_value(&settings.provider_config.spec)?;
+        refused.extend(changes::refused_of_provider(&was, &is, made));
+    }
     if refused.is_empty() {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use super::api::Objects;
 use super::changes::Made;
 use super::drive::{Goal, Outcome, drive};
 use super::folder::Home;
-use super::keep::{Kept, keep};
+use super::keep::{Kept, keep, keep_talosconfig};
 use super::preflight;
 use super::put::put;
 use super::signals::Signals;
@@ -72,7 +72,9 @@ impl Session<'_> {
         }
         let context = reach.context(objects.client.clone(), &journal, self.sources.clone())?;
         let mut workers = Workers::start(context, cluster, holder);
-        let outcome = drive(&mut workers, &mut speaker, Goal::Ready, began, self.timeout, signals).await;
+        let early = keep_talosconfig(&objects.client, cluster, self.home, self.reach.proxy.as_deref());
+        let drive = drive(&mut workers, &mut speaker, Goal::Ready, began, self.timeout, signals);
+        let outcome = with_help(drive, early).await;
         let ran = self.end(outcome, &objects, &mut speaker, began).await;
         if self.skip_cleanup && ran.as_ref().is_ok_and(|ran| ran.exit == Exit::Ok) && objects.is_embedded() {
             self.linger(&objects, &speaker, signals).await;
@@ -135,8 +137,9 @@ impl Session<'_> {
             false => format!("state is kept in {folder}; Ctrl-C stops, the same command goes on"),
         });
         if let Some(kubeconfig) = objects.kubeconfig.as_ref().filter(|_| objects.is_embedded()) {
+            let kinds = if self.settings.provider.is_on_prem() { "cb,mr" } else { "cb,mr,lbr" };
             speaker.note(&format!(
-                "watch it with: kubectl --kubeconfig {} get cb,mr -n butler-system",
+                "watch it with: kubectl --kubeconfig {} get {kinds} -n butler-system",
                 kubeconfig.display()
             ));
         }
@@ -245,9 +248,20 @@ impl Session<'_> {
             "--skip-cleanup: the bootstrap API keeps serving (context {}) until Ctrl-C; look at it with:",
             objects.context
         ));
-        speaker.note(&format!("  kubectl --kubeconfig {kubeconfig} get cb,mr,secrets -n butler-system"));
+        speaker.note(&format!("  kubectl --kubeconfig {kubeconfig} get cb,mr,lbr,secrets -n butler-system"));
         signals.asked().await;
     }
+}
+
+/// Does the work, with something beside it that helps while it goes on, and is not worth failing for.
+async fn with_help<T>(work: impl Future<Output = T>, help: impl Future<Output = Result<()>>) -> T {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        Err(error) = help => tracing::warn!(error = crate::output::chain(&error), "the talosconfig is not kept yet"),
+    }
+    work.await
 }
 
 /// The words for a time that is over: what was in the way, and what to do about it.

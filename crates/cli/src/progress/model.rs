@@ -2,8 +2,8 @@
 
 use super::obstacle;
 use butler_api::{
-    ClusterBootstrap, ClusterBootstrapPhase, ClusterBootstrapStatus, MachinePhase, MachineRequest,
-    MachineRole,
+    ClusterBootstrap, ClusterBootstrapPhase, ClusterBootstrapStatus, LoadBalancerPhase, LoadBalancerRequest,
+    MachinePhase, MachineRequest, MachineRole,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Snapshot {
     pub(crate) bootstrap: Option<ClusterBootstrap>,
     pub(crate) machines: BTreeMap<String, MachineRequest>,
+    pub(crate) balancers: BTreeMap<String, LoadBalancerRequest>,
     /// Warnings that the controllers have told since this command began, by the event's name.
     pub(crate) warnings: BTreeMap<String, Warning>,
     /// Whether the ClusterBootstrap was looked for.
@@ -32,6 +33,8 @@ pub(crate) enum Turn {
     Phase { phase: String },
     /// A machine has changed.
     Machine(Machine),
+    /// The load balancer in front of the control plane has changed.
+    LoadBalancer(Balancer),
     /// An addon is installed.
     Addon { addon: String, installed: usize, total: usize },
     /// Addons that were installed before this command began.
@@ -95,6 +98,23 @@ pub(crate) struct Machine {
     pub(crate) trouble: Option<String>,
 }
 
+/// A load balancer, as far as people care.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Balancer {
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoint: Option<String>,
+    /// Targets that it is to have, that it has, and that pass the checks of its first port.
+    pub(crate) targets: usize,
+    pub(crate) registered: i32,
+    pub(crate) healthy: i32,
+    /// Why it is not further.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trouble: Option<String>,
+}
+
 /// What has been told already.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -104,6 +124,7 @@ pub(crate) struct Progress {
     begun: bool,
     phase: Option<String>,
     machines: BTreeMap<String, Machine>,
+    balancers: BTreeMap<String, Balancer>,
     addons: BTreeMap<String, bool>,
     wait: Option<(String, Option<Timestamp>)>,
     /// Waits of this phase that were told: one that comes back says nothing new.
@@ -125,6 +146,7 @@ impl Progress {
             snapshot.bootstrap.as_ref().and_then(|bootstrap| bootstrap.status.clone()).unwrap_or_default();
         self.phase(&status, &mut turns);
         self.machines(&status, snapshot, &mut turns);
+        self.balancers(snapshot, &mut turns);
         if !self.deleting {
             self.addons(&status, &mut turns);
         }
@@ -160,6 +182,26 @@ impl Progress {
                 machine.phase = "Deleted".to_owned();
                 (machine.configured, machine.ready, machine.trouble) = (false, false, None);
                 turns.push(Turn::Machine(machine));
+            }
+        }
+    }
+
+    fn balancers(&mut self, snapshot: &Snapshot, turns: &mut Vec<Turn>) {
+        for (name, request) in &snapshot.balancers {
+            let balancer = balancer(name, request);
+            if self.balancers.get(name) != Some(&balancer) {
+                self.balancers.insert(name.clone(), balancer.clone());
+                turns.push(Turn::LoadBalancer(balancer));
+            }
+        }
+        let gone: Vec<String> =
+            self.balancers.keys().filter(|name| !snapshot.balancers.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if let Some(mut balancer) = self.balancers.remove(&name) {
+                balancer.phase = "Deleted".to_owned();
+                (balancer.targets, balancer.registered, balancer.healthy) = (0, 0, 0);
+                (balancer.endpoint, balancer.trouble) = (None, None);
+                turns.push(Turn::LoadBalancer(balancer));
             }
         }
     }
@@ -208,7 +250,10 @@ impl Progress {
     fn warnings(&mut self, snapshot: &Snapshot, turns: &mut Vec<Turn>) {
         for (name, warning) in &snapshot.warnings {
             // A failure of the whole was told with its remedy.
-            let told = self.failure.as_ref().is_some_and(|(reason, _)| *reason == warning.reason);
+            let whole = self.failure.as_ref().is_some_and(|(reason, _)| *reason == warning.reason);
+            // So was a load balancer's own.
+            let troubles = self.balancers.values().filter_map(|balancer| balancer.trouble.as_ref());
+            let told = whole || troubles.into_iter().any(|trouble| trouble.starts_with(&warning.reason));
             if self.told_warnings.insert(name.clone()) && !told {
                 turns.push(Turn::Warning(warning.clone()));
             }
@@ -265,11 +310,29 @@ fn machine(name: &str, request: &MachineRequest, status: &ClusterBootstrapStatus
         address: of_machine.ip_address.filter(|address| !address.is_empty()),
         configured: of_cluster.is_some_and(|machine| machine.talos_configured),
         ready: of_cluster.is_some_and(|machine| machine.ready),
-        trouble: of_machine.failure_reason.map(|reason| {
-            let message = of_machine.failure_message.unwrap_or_default();
-            if message.is_empty() { reason } else { format!("{reason}: {message}") }
-        }),
+        trouble: trouble(of_machine.failure_reason, of_machine.failure_message),
     }
+}
+
+fn balancer(name: &str, request: &LoadBalancerRequest) -> Balancer {
+    let status = request.status.clone().unwrap_or_default();
+    let first = status.listeners.iter().find(|listener| listener.port == request.spec.port);
+    Balancer {
+        name: name.to_owned(),
+        phase: format!("{:?}", status.phase.unwrap_or(LoadBalancerPhase::Pending)),
+        endpoint: status.endpoint.filter(|endpoint| !endpoint.is_empty()),
+        targets: request.spec.targets.len(),
+        registered: status.registered_targets.unwrap_or(0),
+        healthy: first.map_or(0, |listener| listener.healthy),
+        trouble: trouble(status.failure_reason, status.failure_message),
+    }
+}
+
+fn trouble(reason: Option<String>, message: Option<String>) -> Option<String> {
+    reason.map(|reason| match message.unwrap_or_default() {
+        message if message.is_empty() => reason,
+        message => format!("{reason}: {message}"),
+    })
 }
 
 /// What is told in place of a phase while a cluster is taken down.

@@ -56,7 +56,12 @@ pub(crate) fn obstacle(picture: &Snapshot) -> Option<Obstacle> {
         let trouble = find_condition(conditions, CONDITION_DEGRADED).filter(holds)?;
         Some(Obstacle::of(trouble, &format!("the machine {name}: ")))
     });
-    of_machines.or_else(|| {
+    let of_balancer = picture.balancers.iter().find_map(|(name, balancer)| {
+        let conditions = &balancer.status.as_ref()?.conditions;
+        let trouble = find_condition(conditions, CONDITION_DEGRADED).filter(holds)?;
+        Some(Obstacle::of(trouble, &format!("the load balancer {name}: ")))
+    });
+    of_machines.or(of_balancer).or_else(|| {
         let waits = progressing.filter(holds).filter(|condition| !condition.message.is_empty())?;
         Some(Obstacle::of(waits, ""))
     })
@@ -152,6 +157,7 @@ mod tests {
         assert_eq!(left(until, at("2026-01-01T00:10:30Z")), " (for 19m30s more at most)");
         assert_eq!(left(until, at("2026-01-01T00:30:00Z")), " (the time for it is over)");
         assert_eq!(left(None, at("2026-01-01T00:30:00Z")), "");
+        assert_eq!(split_until("waiting for a; until 2026-01-01T00:30:00Z"), ("waiting for a", until));
         assert_eq!(split_until("waiting until 10:30:00 for x"), ("waiting until 10:30:00 for x", None));
     }
 }

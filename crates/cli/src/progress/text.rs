@@ -1,6 +1,6 @@
 //! Turns as lines for people. Pure.
 
-use super::model::{Machine, Turn, summary};
+use super::model::{Balancer, Machine, Turn, summary};
 use super::obstacle::left;
 use jiff::Timestamp;
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub(super) fn lines(turn: &Turn, elapsed: Duration, style: Style) -> Vec<String>
         }
         Turn::Phase { phase } => vec![line(style.bold(phase))],
         Turn::Machine(machine) => vec![line(machine_line(machine, style))],
+        Turn::LoadBalancer(balancer) => vec![line(balancer_line(balancer, style))],
         Turn::Addon { addon, installed, total } => {
             vec![line(format!("  addon {addon} {} ({installed} of {total})", style.green("installed")))]
         }
@@ -102,6 +103,24 @@ fn machine_line(machine: &Machine, style: Style) -> String {
         text.push_str(", configured");
     }
     if let Some(trouble) = &machine.trouble {
+        text.push_str(&format!(": {}", style.red(trouble)));
+    }
+    text
+}
+
+fn balancer_line(balancer: &Balancer, style: Style) -> String {
+    let mut text = format!("  load balancer {} {}", balancer.name, balancer.phase);
+    if let Some(endpoint) = &balancer.endpoint {
+        text.push_str(&format!(" {endpoint}"));
+    }
+    if balancer.targets > 0 || balancer.registered > 0 {
+        text.push_str(&format!(", {} of {} targets", balancer.registered, balancer.targets));
+    }
+    // That none is says nothing before the nodes are up, and is looked at seldom afterwards.
+    if balancer.healthy > 0 {
+        text.push_str(&format!(", {}", style.green(&format!("{} healthy", balancer.healthy))));
+    }
+    if let Some(trouble) = &balancer.trouble {
         text.push_str(&format!(": {}", style.red(trouble)));
     }
     text
@@ -216,6 +235,47 @@ m on proxmox: 1 control plane
 [   9.0s] failed: AddonNotReady: longhorn: x is not ready
     what to do: look at it";
         assert_eq!(told.join("\n"), expected);
+    }
+
+    #[test]
+    fn a_load_balancer_is_told_from_its_beginning_to_its_end() {
+        let mut progress = Progress::default();
+        let mut told = Vec::new();
+        let mut show = |status: Option<Value>, targets: usize| {
+            let targets: Vec<Value> = (0..targets).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect();
+            let balancers = status.map(|status| {
+                let request = json!({
+                    "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "LoadBalancerRequest", "metadata": {"name": "m-lb"},
+                    "spec": {"clusterName": "m", "providerConfigRef": {"name": "p"}, "targets": targets}, "status": status,
+                });
+                ("m-lb".to_owned(), serde_json::from_value(request).unwrap())
+            });
+            let snapshot = Snapshot { balancers: balancers.into_iter().collect(), ..Snapshot::default() };
+            for turn in progress.turns(&snapshot) {
+                told.extend(lines(&turn, Duration::ZERO, Style::default()));
+            }
+        };
+        show(Some(json!({})), 0);
+        let refused = json!({"phase": "Creating", "failureReason": "QuotaExceeded", "failureMessage": "no address is left"});
+        show(Some(refused.clone()), 0);
+        show(Some(refused), 0);
+        let ports = json!([{"port": 50000, "registered": 1, "healthy": 1}, {"port": 6443, "registered": 2, "healthy": 0}]);
+        show(
+            Some(
+                json!({"phase": "Ready", "endpoint": "35.1.2.3", "registeredTargets": 2, "listeners": ports}),
+            ),
+            3,
+        );
+        show(None, 0);
+        assert_eq!(
+            told,
+            [
+                "[   0.0s]   load balancer m-lb Pending",
+                "[   0.0s]   load balancer m-lb Creating: QuotaExceeded: no address is left",
+                "[   0.0s]   load balancer m-lb Ready 35.1.2.3, 2 of 3 targets",
+                "[   0.0s]   load balancer m-lb Deleted",
+            ]
+        );
     }
 
     #[test]

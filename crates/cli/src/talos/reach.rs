@@ -1,5 +1,6 @@
 //! Which nodes, by which road, as whom: the options that all commands to nodes share.
 
+use crate::engine::Home;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use butler_talos::client::{
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Reach {
-    /// The talosconfig with our client certificate. Without it: ~/.talos/config.
+    /// The talosconfig with our client certificate. Without it: ~/.talos/config, else that of the only cluster in ~/.butler.
     #[arg(long, value_name = "FILE", env = "TALOSCONFIG")]
     talosconfig: Option<PathBuf>,
     /// The context of the talosconfig, if not the chosen one.
@@ -118,13 +119,10 @@ impl Reach {
     fn read_context(&self) -> Result<Option<TalosContext>> {
         let path = match &self.talosconfig {
             Some(path) => path.clone(),
-            None => {
-                match std::env::home_dir().map(|home| home.join(".talos/config")).filter(|path| path.exists())
-                {
-                    Some(path) => path,
-                    None => return Ok(None),
-                }
-            }
+            None => match usual_talosconfig()? {
+                Some(path) => path,
+                None => return Ok(None),
+            },
         };
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read the talosconfig {}", path.display()))?;
@@ -141,6 +139,22 @@ impl Reach {
                 name.unwrap_or(&config.context),
                 config.contexts.keys().cloned().collect::<Vec<_>>().join(", ")
             ),
+        }
+    }
+}
+
+/// Where a talosconfig is when nobody says.
+fn usual_talosconfig() -> Result<Option<PathBuf>> {
+    let own = std::env::home_dir().map(|home| home.join(".talos/config")).filter(|path| path.exists());
+    if own.is_some() {
+        return Ok(own);
+    }
+    match Home::usual().talosconfigs().as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only.clone())),
+        several => {
+            let list: Vec<String> = several.iter().map(|path| path.display().to_string()).collect();
+            bail!("there are several talosconfigs; name one with --talosconfig: {}", list.join(", "))
         }
     }
 }

@@ -1,15 +1,16 @@
 //! The way to the infrastructure when a cluster is taken down: as it was stored, or as the user mends it.
 
 use super::super::load::load;
-use crate::config::{self, Need};
+use crate::config::{self, Need, Settings};
 use crate::engine::{Home, Objects, Reach, put_credentials, put_inputs};
 use crate::exit::{Ended, Exit};
 use crate::output;
 use crate::recorder::Redactor;
 use anyhow::{Context as _, Result};
-use butler_api::{ClusterBootstrap, ProviderConfig, names};
+use butler_api::{ClusterBootstrap, LoadBalancerRequest, ProviderConfig, names};
 use butler_drivers::{Class, Credentials, Failure, SharedRecorder};
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use std::path::Path;
 
@@ -38,11 +39,32 @@ pub(super) async fn replace(
         return Err(Ended::error(Exit::Usage, text));
     }
     put_inputs(&objects.client, &settings).await?;
+    protection(&objects.client, &settings).await?;
     *reach = Reach { objects: reach.objects.take(), ..Reach::of(&settings) };
     match &objects.folder {
         Some(folder) => reach.keep(folder),
         None => Ok(()),
     }
+}
+
+/// A load balancer that is protected against deletion goes once the file says that it is not: nothing else can tell a controller
+/// that is taking it down.
+async fn protection(client: &Client, settings: &Settings) -> Result<()> {
+    let api: Api<LoadBalancerRequest> = Api::namespaced(client.clone(), names::SYSTEM_NAMESPACE);
+    let name = names::load_balancer_name(settings.cluster());
+    let Some(there) = api.get_opt(&name).await.context("cannot look for the load balancer")? else {
+        return Ok(());
+    };
+    let balancer = settings.bootstrap.spec.control_plane_load_balancer.as_ref();
+    let wanted =
+        balancer.and_then(|balancer| balancer.options.as_ref()).is_some_and(|o| o.deletion_protection);
+    if !wanted && there.spec.options.is_some_and(|options| options.deletion_protection) {
+        let change = serde_json::json!({"spec": {"options": {"deletionProtection": false}}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(&change))
+            .await
+            .with_context(|| format!("cannot change the LoadBalancerRequest {name}"))?;
+    }
+    Ok(())
 }
 
 impl Access {

@@ -2,26 +2,37 @@
 
 use super::dial::{Answer, Dialler};
 use super::found;
-use super::stored::Node;
+use super::stored::Stored;
 use crate::config::Settings;
+use crate::engine::Made;
 use butler_drivers::{Finding, Verdict};
 
 const TALOS: u16 = 50000;
 const KUBERNETES: u16 = 6443;
 
 /// All findings about ports.
-pub(super) async fn ports(settings: &Settings, nodes: &[Node], dialler: &Dialler) -> Vec<Finding> {
+pub(super) async fn ports(settings: &Settings, stored: &Stored, dialler: &Dialler) -> Vec<Finding> {
+    let nodes = &stored.nodes;
     let mut findings: Vec<Finding> = Vec::new();
-    if let Some((host, port)) = endpoint(settings) {
+    for (host, port) in butler_drivers::doors(&settings.provider_config.spec) {
         let host = settings.host_aliases.get(&host).map_or(host, ToString::to_string);
         findings.push(judge(&format!("port {port} of {host}"), dialler.reach(&host, port).await));
+    }
+    if let Some((name, host, port)) = &stored.balancer {
+        findings.push(judge(&format!("port {port} of {name}"), dialler.reach(host, *port).await));
     }
     for node in nodes {
         let mut doors = vec![TALOS];
         doors.extend(node.control_plane.then_some(KUBERNETES));
         for port in doors {
             let answer = dialler.reach(&node.address.to_string(), port).await;
-            findings.push(judge(&format!("port {port} of {}", node.name), answer));
+            let check = format!("port {port} of {}", node.name);
+            findings.push(match (port, stored.made, answer) {
+                (KUBERNETES, made, Answer::Refused) if made < Made::Cluster => {
+                    found(check, Verdict::Skip, "refused, as it is until etcd is made", "")
+                }
+                _ => judge(&check, answer),
+            });
         }
     }
     if nodes.is_empty() {
@@ -35,29 +46,27 @@ pub(super) async fn ports(settings: &Settings, nodes: &[Node], dialler: &Dialler
     findings
 }
 
-/// Host and port of the infrastructure's API.
-fn endpoint(settings: &Settings) -> Option<(String, u16)> {
-    let endpoint = &settings.provider_config.spec.proxmox.as_ref()?.endpoint;
-    let (scheme, rest) = endpoint.split_once("://")?;
-    let place = rest.split('/').next()?;
-    let usual = if scheme == "http" { 80 } else { 443 };
-    // A colon inside brackets belongs to the address.
-    let (host, port) = match place.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
-        Some((host, port)) => (host, port.parse().ok()?),
-        None => (place, usual),
-    };
-    Some((host.trim_matches(['[', ']']).to_owned(), port))
-}
-
 fn judge(check: &str, answer: Answer) -> Finding {
     match answer {
         Answer::Open => found(check, Verdict::Pass, "open", ""),
         Answer::Refused => {
             found(check, Verdict::Fail, "refused", "start what listens there, or let it through the firewall")
         }
+        Answer::Unknown(status) => not_looked(check, status),
         Answer::Nobody => {
             let remedy = "check the address, that the host is on, the firewall and the proxy between";
             found(check, Verdict::Fail, "nobody answers", remedy)
         }
     }
+}
+
+/// The proxy did not look.
+pub(super) fn not_looked(check: &str, status: u16) -> Finding {
+    let detail = match status {
+        0 => "not known: the proxy does not answer as one".to_owned(),
+        407 => "not known: the proxy wants a login (407)".to_owned(),
+        status => format!("not known: the proxy answers {status}"),
+    };
+    let remedy = "let the proxy go to this address and port (CONNECT), with user and password in its URL if it wants them";
+    found(check, Verdict::Warn, detail, remedy)
 }

@@ -1,83 +1,12 @@
-//! The commands of a bootstrap as a user runs them, on a simulated data centre.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! Proxmox.
 
+use crate::user::{DataCentre, User, example};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-
-/// A home of its own, and a command line that knows nothing of the tester's environment.
-struct User {
-    dir: tempfile::TempDir,
-    variables: Vec<(String, String)>,
-}
-
-impl User {
-    fn new() -> User {
-        User { dir: tempfile::tempdir().unwrap(), variables: Vec::new() }
-    }
-
-    fn home(&self) -> PathBuf {
-        self.dir.path().join("home")
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_butleradm"));
-        command.args(args).current_dir(self.dir.path()).env_clear().env("BUTLER_HOME", self.home());
-        command.env("TMPDIR", self.dir.path()).env("HOME", self.dir.path());
-        command.envs(self.variables.iter().map(|(key, value)| (key, value)));
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let Output { status, stdout, stderr } = self.command(args).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (status.code().unwrap(), text(stdout), text(stderr))
-    }
-}
-
-/// A data centre as a process of its own; ended when dropped.
-struct DataCentre(Child);
-
-impl DataCentre {
-    /// Starts one for a file, and tells the user how to reach it.
-    fn start(user: &mut User, file: &str) -> DataCentre {
-        let mut child = user
-            .command(&["sim", "datacentre", "--config", file, "--ca", "ca.crt", "--bundle", "bundle.yaml"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let proxy =
-            line.split_whitespace().nth(1).unwrap_or_else(|| panic!("not ready: {line:?}")).to_owned();
-        user.variables.extend(
-            [
-                ("BUTLER_PROXY", proxy.as_str()),
-                ("BUTLER_PROVIDERCONFIG_PROXMOX_CAFILE", user.dir.path().join("ca.crt").to_str().unwrap()),
-                ("PROXMOX_TOKEN_ID", "root@pam!rehearsal"),
-                ("PROXMOX_TOKEN_SECRET", "00000000-5ee0-4c0f-9a1b-4e4ea45a1000"),
-            ]
-            .map(|(key, value)| (key.to_owned(), value.to_owned())),
-        );
-        DataCentre(child)
-    }
-}
-
-impl Drop for DataCentre {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn example(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
-}
+use std::path::Path;
+use std::process::Stdio;
 
 fn single_node() -> String {
     example("bootstrap-proxmox-single-node.yaml")
@@ -403,9 +332,13 @@ fn exit_codes_of_what_is_wrong_before_it_begins() {
     let object = example("clusterbootstrap-ha-on-prem.yaml");
     let (code, _, err) = user.run(&["rehearse", &object]);
     assert!(code == 2 && err.contains("this is a Kubernetes object (ClusterBootstrap)"), "{code} {err}");
-    let gcp = example("bootstrap-gcp.yaml");
-    let (code, _, err) = user.run(&["rehearse", &gcp]);
-    assert!(code == 2 && err.contains("only proxmox can be simulated so far"), "{code} {err}");
+    let azure = example("bootstrap-azure.yaml");
+    let (code, _, err) = user.run(&["rehearse", &azure]);
+    assert!(code == 2 && err.contains("proxmox, gcp and aws can be simulated so far"), "{code} {err}");
+    let (code, _, err) = user.run(&["rehearse", "--provider", "nutanix"]);
+    assert!(code == 2 && err.contains("there is no built-in example of nutanix"), "{code} {err}");
+    let (code, _, err) = user.run(&["rehearse", &file, "--provider", "aws"]);
+    assert!(code == 2 && err.contains("the command says aws"), "{code} {err}");
     for args in [&["status", "nobody"][..], &["kubeconfig", "nobody"], &["logs"], &["destroy", "--yes"]] {
         assert_eq!(user.run(args).0, 3, "{args:?}");
     }
