@@ -1,7 +1,8 @@
 //! `cargo xtask check`: the rules of the house that no compiler knows.
 //!
 //! - Which room may import which (docs: ARCHITECTURE.md). Dev-dependencies are free.
-//! - Every crate inherits the workspace's lints.
+//! - Every crate inherits the workspace's lints; `lb` may deny `unsafe` in place of forbidding it.
+//! - The load balancer's decisions (`crates/lb/src/core`) do no IO and read no clock.
 //! - Pure files stay pure: no `async`, clock or driver in a `plan.rs` or `status.rs` of a controller.
 
 use anyhow::{Context, Result, bail};
@@ -42,6 +43,18 @@ const NOT_IN_API: [&str; 5] = ["tokio", "hyper", "reqwest", "kube-client", "kube
 const IMPURE: [&str; 6] =
     ["async ", "kube::Client", "drivers::", "SystemTime::now", "Instant::now", "Timestamp::now"];
 
+/// What the load balancer's decisions must not contain.
+const NOT_IN_DECISIONS: [&str; 8] = [
+    "Instant::now",
+    "SystemTime::now",
+    "std::fs",
+    "std::thread",
+    "rustix::",
+    "TcpStream",
+    "UdpSocket",
+    "crate::forward",
+];
+
 pub(crate) fn run() -> Result<()> {
     let metadata = metadata()?;
     let root = metadata["workspace_root"].as_str().context("cargo metadata has no workspace_root")?;
@@ -49,6 +62,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(api_is_pure(&metadata)?);
     problems.extend(lints(&metadata)?);
     problems.extend(pure_files(Path::new(root))?);
+    problems.extend(pure_decisions(Path::new(root))?);
     if problems.is_empty() {
         say("check: the rooms import only what they may");
         return Ok(());
@@ -117,9 +131,38 @@ fn lints(metadata: &Value) -> Result<Vec<String>> {
     for package in members(metadata) {
         let path = package["manifest_path"].as_str().unwrap_or_default();
         let manifest = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-        if !manifest.contains("[lints]\nworkspace = true") {
+        let inherits = manifest.contains("[lints]\nworkspace = true");
+        // Its system calls need `unsafe` in one file, which a workspace's `forbid` could not give way to.
+        let denies = package["name"] == "butler-lb" && manifest.contains("unsafe_code = \"deny\"");
+        if !inherits && !denies {
             problems
                 .push(format!("{path} does not inherit the workspace's lints ([lints] workspace = true)"));
+        }
+    }
+    Ok(problems)
+}
+
+/// Every file below the decisions of the load balancer, tests aside.
+fn pure_decisions(root: &Path) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let mut todo = vec![root.join("crates/lb/src/core")];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            if path.file_stem().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with("tests")) {
+                continue;
+            }
+            let text =
+                std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let found = NOT_IN_DECISIONS.iter().filter(|word| code.contains(**word));
+            problems.extend(
+                found.map(|word| format!("{} has {word}, which a decision must not", path.display())),
+            );
         }
     }
     Ok(problems)

@@ -1,5 +1,6 @@
 //! `cargo xtask conformance`: the behaviour suite against the real control plane, the same kubectl commands on both, and
-//! our Talos parts beside Talos' own ([`crate::talos`]), and whole bootstraps with all of them ([`crate::bootstrap`]).
+//! our Talos parts beside Talos' own ([`crate::talos`]), the AWS driver against moto, whole bootstraps with all of them
+//! ([`crate::bootstrap`]), and the load balancer beside Keepalived, HAProxy and frr in network namespaces.
 //!
 //! ```text
 //!   cargo test -p butler-apiserver --test behaviour  -->  real kube-apiserver + etcd + kube-controller-manager
@@ -12,7 +13,7 @@
 use crate::bootstrap;
 use crate::cluster::{Parts, RealCluster};
 use crate::kubectl::{self, Tally, Target};
-use crate::peers::Peers;
+use crate::peers::{CURL, FRR, HAPROXY, KEEPALIVED, Moto, Peers, ensure_packages};
 use crate::talos;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
@@ -53,7 +54,12 @@ enum Part {
     Suite,
     Kubectl,
     Talos,
+    Moto,
     Bootstrap,
+    /// Of the bootstraps, those on clouds
+    Clouds,
+    /// The load balancer beside Keepalived, HAProxy and frr
+    Lb,
 }
 
 /// An embedded server as its own process.
@@ -76,14 +82,22 @@ pub(crate) async fn run_command(args: ConformanceArgs) -> Result<()> {
     if !no_peers && wants(Part::Talos) {
         add(&mut total, talos::conformance(&build_butleradm().await?).await?);
     }
-    if wants(Part::Bootstrap) {
+    if !no_peers && wants(Part::Moto) {
+        add(&mut total, moto().await?);
+    }
+    if wants(Part::Bootstrap) || args.only == Some(Part::Clouds) {
         let peers = (!no_peers).then(Peers::ensure).transpose().context("get the real peers")?;
         let program = match &args.butleradm {
             // Users have folders of their own.
             Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
             None => build_butleradm().await?,
         };
-        add(&mut total, bootstrap::conformance(&program, peers.as_ref()).await?);
+        let clouds_alone = args.only == Some(Part::Clouds);
+        add(&mut total, bootstrap::conformance(&program, peers.as_ref(), clouds_alone).await?);
+    }
+    if !no_peers && wants(Part::Lb) {
+        ensure_packages(&[KEEPALIVED, HAPROXY, CURL, FRR]).context("install the load balancer's peers")?;
+        add(&mut total, load_balancer(args.filter.as_deref()).await?);
     }
     say(&format!("conformance: {} passed, {} failed", total.passed, total.failed))?;
     ensure!(total.failed == 0, "{} of {} checks failed", total.failed, total.passed + total.failed);
@@ -142,19 +156,52 @@ async fn suite(kubeconfig: &Path, filter: Option<&str>) -> Result<Tally> {
         // Most of a test's time on a real server is waiting for it.
         .args(["--test-threads", "6"])
         .args(filter)
-        .env("BUTLER_CONFORMANCE_KUBECONFIG", kubeconfig)
-        .stdout(Stdio::piped())
-        .kill_on_drop(true);
-    let mut child = command.spawn().context("start the behaviour suite")?;
-    let stdout = child.stdout.take().context("read what the suite prints")?;
+        .env("BUTLER_CONFORMANCE_KUBECONFIG", kubeconfig);
+    run_tests(&mut command, "the behaviour suite").await
+}
+
+/// The AWS driver against moto.
+async fn moto() -> Result<Tally> {
+    let moto = Moto::start().await?;
+    let mut command = Command::new(cargo());
+    command
+        .args(["test", "--quiet", "-p", "butler-drivers", "--test", "moto"])
+        .env("BUTLER_MOTO_URL", &moto.url);
+    let tally = run_tests(&mut command, "the AWS driver's tests on moto").await?;
+    moto.end().await?;
+    say(&format!("AWS driver on moto: {} passed, {} failed", tally.passed, tally.failed))?;
+    Ok(tally)
+}
+
+/// The load balancer's tests with real peers, in network namespaces.
+async fn load_balancer(filter: Option<&str>) -> Result<Tally> {
+    let mut command = Command::new(cargo());
+    // Real time decides there who holds an address: one at a time. What is skipped is printed.
+    command
+        .args(["test", "--quiet", "-p", "butler-lb", "--test", "files", "--test", "vip", "--"])
+        .args(["--test-threads", "1", "--show-output"])
+        .args(filter);
+    run_tests(&mut command, "the load balancer's tests").await
+}
+
+/// Runs tests, showing what they print.
+async fn run_tests(command: &mut Command, name: &str) -> Result<Tally> {
+    let mut child =
+        command.stdout(Stdio::piped()).kill_on_drop(true).spawn().with_context(|| format!("start {name}"))?;
+    let stdout = child.stdout.take().with_context(|| format!("read what {name} prints"))?;
     let mut lines = BufReader::new(stdout).lines();
-    let mut tally = None;
-    while let Some(line) = lines.next_line().await.context("read what the suite prints")? {
+    let mut total: Option<Tally> = None;
+    while let Some(line) = lines.next_line().await.with_context(|| format!("read what {name} prints"))? {
         say(&line)?;
-        tally = result_line(&line).or(tally);
+        if let Some(tally) = result_line(&line) {
+            // One result per test program.
+            add(total.get_or_insert_default(), tally);
+        }
     }
-    child.wait().await.context("wait for the suite")?;
-    tally.context("the behaviour suite did not run to its end")
+    let status = child.wait().await.with_context(|| format!("wait for {name}"))?;
+    let total = total.with_context(|| format!("{name} did not run to its end"))?;
+    ensure!(status.success() || total.failed > 0, "{name} ended with {status}");
+    Ok(total)
 }
 
 /// `test result: ok. 270 passed; 0 failed; ...`
@@ -240,7 +287,8 @@ pub(crate) async fn build_butleradm() -> Result<PathBuf> {
     messages.lines().find_map(executable).context("cargo does not say where butleradm is")
 }
 
-fn executable(message: &str) -> Option<PathBuf> {
+/// The program that a message of cargo tells of.
+pub(crate) fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message["executable"].as_str().map(PathBuf::from)
 }

@@ -1,10 +1,10 @@
-//! `cargo xtask dist`: the release binary, static, and the proof that it is.
+//! `cargo xtask dist`: the release binaries, static, and the proof that they are.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BINARIES: [(&str, &str); 1] = [("butler-cli", "butleradm")];
+const BINARIES: [(&str, &str); 2] = [("butler-cli", "butleradm"), ("butler-lb", "butler-lb")];
 
 pub(crate) fn run() -> Result<()> {
     let target = target();

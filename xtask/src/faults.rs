@@ -26,8 +26,14 @@ pub(crate) struct FaultsArgs {
     /// All that can happen at one call: "bootstrap 17" or "destroy 401"
     #[arg(long, value_name = "CALL")]
     only: Option<String>,
+    /// One of several parts that together are the whole: 2/4 is the second quarter
+    #[arg(long, value_name = "K/N", conflicts_with_all = ["all", "every", "only"], value_parser = part)]
+    part: Option<(u32, u32)>,
+    /// On which simulated infrastructure: proxmox, proxmox-image (machines from an image of a factory), gcp or aws
+    #[arg(long, value_name = "PLACE", default_value = "proxmox", value_parser = ["proxmox", "proxmox-image", "gcp", "aws"])]
+    on: String,
     /// Not the matrix: kill butleradm N times without warning, with the data centre as a process of its own
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["all", "every", "only"])]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["all", "every", "only", "part"])]
     sigkill: Option<usize>,
     /// So many points side by side
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -48,8 +54,17 @@ impl FaultsArgs {
     }
 }
 
+/// `K/N`.
+fn part(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+    numbers.filter(|(part, of)| (1..=*of).contains(part)).ok_or_else(|| "write it as 2/4".to_owned())
+}
+
 /// What the test is told by its environment.
 fn choice(args: &FaultsArgs) -> String {
+    if let Some((part, of)) = args.part {
+        return format!("part {part} {of}");
+    }
     match (&args.only, args.every) {
         (Some(only), _) => only.clone(),
         (None, Some(every)) if args.all => format!("all every {every}"),
@@ -70,6 +85,7 @@ pub(crate) fn run(args: &FaultsArgs) -> Result<()> {
         .env("BUTLER_FAULTS", choice(args))
         .env("BUTLER_FAULTS_THREADS", args.threads.to_string())
         .env("BUTLER_FAULTS_SEED", args.seed.to_string())
+        .env("BUTLER_FAULTS_ON", &args.on)
         .stdin(Stdio::null());
     if args.verbose {
         command.env("BUTLER_FAULTS_VERBOSE", "1");
@@ -93,6 +109,8 @@ mod tests {
             all,
             every,
             only: only.map(str::to_owned),
+            part: None,
+            on: "proxmox".to_owned(),
             sigkill: None,
             threads: 2,
             seed: 1,
@@ -103,5 +121,7 @@ mod tests {
         assert_eq!(choice(&args(false, Some(17), None)), "every 17");
         assert_eq!(choice(&args(true, Some(17), None)), "all every 17");
         assert_eq!(choice(&args(false, None, Some("destroy 401"))), "destroy 401");
+        assert_eq!(choice(&FaultsArgs { part: part("2/4").ok(), ..args(false, None, None) }), "part 2 4");
+        assert!(["0/4", "5/4", "4", "a/b"].iter().all(|wrong| part(wrong).is_err()));
     }
 }

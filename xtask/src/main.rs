@@ -9,9 +9,12 @@ mod conformance;
 mod dist;
 mod faults;
 mod generate;
+mod generate_lb;
 mod kubectl;
+mod models;
 mod peers;
 mod protos;
+mod simulate;
 mod talos;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +42,12 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Make the tables of what cloud APIs accept from the vendors' published models
+    Models {
+        /// Change nothing; fail when a committed table is not current
+        #[arg(long)]
+        check: bool,
+    },
     /// Make the CRDs and the field reference from the source
     Generate {
         /// Change nothing; fail when a committed file is not current
@@ -57,6 +66,8 @@ enum Chore {
     Bench(bench::BenchArgs),
     /// Die and fail at every external call of a bootstrap and of a destroy, and see that a second life ends well
     Faults(faults::FaultsArgs),
+    /// Run the load balancer's decisions under a million seeded schedules of faults
+    Simulate(simulate::SimulateArgs),
 }
 
 #[tokio::main]
@@ -65,12 +76,14 @@ async fn main() -> anyhow::Result<()> {
         Chore::Check => check::run(),
         Chore::Builtins { check } => builtins::run(check),
         Chore::Protos { check } => protos::run(check),
+        Chore::Models { check } => models::run(check),
         Chore::Generate { check } => generate::run(check),
         Chore::Dist => dist::run(),
         Chore::Peers => peers::run_command(),
         Chore::Cluster(args) => cluster::run_command(args).await,
         Chore::Conformance(args) => conformance::run_command(args).await,
         Chore::Bench(args) => bench::run_command(args).await,
+        Chore::Simulate(args) => simulate::run(&args),
         Chore::Faults(args) => match args.deaths() {
             Some(deaths) => bootstrap::sigkill_command(deaths).await,
             None => faults::run(&args),

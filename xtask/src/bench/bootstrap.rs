@@ -76,7 +76,7 @@ pub(super) fn run(args: &BootstrapArgs) -> Result<()> {
     ensure!(args.speed > 0.0 && args.speed <= 10.0, "the speed is to be above 0 and at most 10");
     let program = match &args.program {
         Some(program) => program.clone(),
-        None => build()?,
+        None => build("bootstrap")?,
     };
     let shapes = Shapes::ask(&program, args.speed)?;
     let mut rounds = Vec::new();
@@ -95,29 +95,29 @@ pub(super) fn run(args: &BootstrapArgs) -> Result<()> {
     super::publish(&text, args.write.then_some("benchmarks-bootstrap.md"))
 }
 
-/// Builds the program, and says where it is.
-fn build() -> Result<PathBuf> {
+/// Builds a program of that name, and says where it is.
+pub(super) fn build(name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .arg("build")
         .args(crate::dist::as_released())
-        .args(["--package", "butler-controllers", "--bench", "bootstrap"])
+        .args(["--package", "butler-controllers", "--bench", name])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .stderr(Stdio::inherit())
         .output()
         .context("start cargo")?;
-    ensure!(built.status.success(), "cargo build --release --bench bootstrap: {}", built.status);
+    ensure!(built.status.success(), "cargo build --release --bench {name}: {}", built.status);
     let messages = String::from_utf8_lossy(&built.stdout);
     let program =
         messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find_map(|told| {
-            let ours = told["target"]["name"] == "bootstrap" && told["target"]["kind"][0] == "bench";
+            let ours = told["target"]["name"] == name && told["target"]["kind"][0] == "bench";
             ours.then(|| told["executable"].as_str().map(PathBuf::from)).flatten()
         });
     program.context("cargo does not say where the program is")
 }
 
-fn ask(program: &Path, words: &[&str]) -> Result<Value> {
+pub(super) fn ask(program: &Path, words: &[&str]) -> Result<Value> {
     let output = Command::new(program)
         .args(words)
         .stderr(Stdio::inherit())

@@ -9,11 +9,13 @@
 //!   http, stream  the load's own client            writes, reads
 //!   usage         memory and CPU from /proc        syncs    fsync counts by perf or strace
 //! report  the table and the goals                  stats, machine
-//! talos, bootstrap   `cargo xtask bench talos` and `... bootstrap`, apart from all of this
+//! talos, bootstrap, loadbalancer, lb, vip   `cargo xtask bench talos` and so on, apart from all of this
 //! ```
 
 mod bootstrap;
 mod http;
+mod lb;
+mod loadbalancer;
 mod machine;
 mod objects;
 mod reads;
@@ -25,6 +27,7 @@ mod subject;
 mod syncs;
 mod talos;
 mod usage;
+mod vip;
 mod writes;
 
 use std::{
@@ -67,6 +70,16 @@ enum What {
     Talos(talos::TalosArgs),
     /// Whole bootstraps in the simulated data centre beside what they have to take at least
     Bootstrap(bootstrap::BootstrapArgs),
+    /// Load balancers of simulated clouds: time over what it has to take at least, and how often the cloud is asked
+    #[command(name = "loadbalancer")]
+    LoadBalancer(loadbalancer::LoadBalancerArgs),
+    /// The load balancer beside HAProxy and nginx
+    Lb(lb::LbArgs),
+    /// Outages of a virtual address beside Keepalived
+    Vip(vip::VipArgs),
+    /// Answers for a host of `bench vip`
+    #[command(hide = true)]
+    VipAnswer,
 }
 
 #[derive(Debug, clap::Args)]
@@ -144,6 +157,10 @@ pub(crate) async fn run_command(args: BenchArgs) -> Result<()> {
         What::Api(args) => args,
         What::Talos(args) => return talos::run(&args).await,
         What::Bootstrap(args) => return bootstrap::run(&args),
+        What::LoadBalancer(args) => return loadbalancer::run(&args),
+        What::Lb(args) => return lb::run(args).await,
+        What::Vip(args) => return vip::run(&args),
+        What::VipAnswer => return vip::answer(),
     };
     let target_dir = target_dir()?;
     if !args.no_build {
@@ -237,6 +254,11 @@ fn build(args: &ApiArgs, target_dir: &Path) -> Result<()> {
     if !args.self_check {
         cargo(&["--package", "butler-cli"])?;
     }
+    build_and_go_on(target_dir)
+}
+
+/// Goes on as an optimised build of this program if this is not one.
+fn build_and_go_on(target_dir: &Path) -> Result<()> {
     if cfg!(debug_assertions) {
         cargo(&["--package", "xtask"])?;
         let program = target_dir.join("release/xtask");
@@ -247,14 +269,24 @@ fn build(args: &ApiArgs, target_dir: &Path) -> Result<()> {
 }
 
 fn cargo(package: &[&str]) -> Result<()> {
+    build_as(&["--release"], package)
+}
+
+/// Without optimisation, for a first look.
+fn cargo_debug(package: &[&str]) -> Result<()> {
+    build_as(&[], package)
+}
+
+fn build_as(profile: &[&str], package: &[&str]) -> Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let status = Command::new(cargo)
-        .args(["build", "--release", "--locked"])
+        .args(["build", "--locked"])
+        .args(profile)
         .args(package)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .status()
         .context("start cargo")?;
-    ensure!(status.success(), "cargo build --release {}: {status}", package.join(" "));
+    ensure!(status.success(), "cargo build {} {}: {status}", profile.join(" "), package.join(" "));
     Ok(())
 }
 

@@ -31,10 +31,13 @@ pub(crate) struct DataCentre {
     process: Child,
     /// `http://127.0.0.1:PORT`.
     pub(crate) proxy: String,
-    pub(crate) ca: PathBuf,
+    ca: PathBuf,
+    /// What it tells its users to export.
+    pub(crate) exports: Vec<(String, String)>,
     /// Stand-ins for the addons.
     pub(crate) bundle: PathBuf,
     calls: PathBuf,
+    /// Of the Proxmox API, where there is one.
     endpoint: String,
 }
 
@@ -47,6 +50,13 @@ pub(crate) struct Vm {
     pub(crate) running: bool,
 }
 
+/// Variables in lines such as `export A=1 B='2'`.
+fn exports(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("export "));
+    let pairs = lines.flat_map(str::split_whitespace).filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim_matches('\'').to_owned())).collect()
+}
+
 impl DataCentre {
     /// Starts one for a bootstrap file, in a user's folder.
     pub(crate) async fn start(user: &User, config: &Path, more: &[&str]) -> Result<DataCentre> {
@@ -55,7 +65,9 @@ impl DataCentre {
             (folder.join("ca.crt"), folder.join("bundle.yaml"), folder.join("calls.jsonl"));
         let mut command = user.command(&["sim", "datacentre"]);
         command.arg("--config").arg(config).arg("--ca").arg(&ca).arg("--bundle").arg(&bundle);
-        command.arg("--calls").arg(&calls).args(more).stdout(Stdio::piped()).stderr(Stdio::null());
+        let said = folder.join("datacentre.txt");
+        let file = std::fs::File::create(&said).context("keep what the data centre says")?;
+        command.arg("--calls").arg(&calls).args(more).stdout(Stdio::piped()).stderr(file);
         let mut process = command.spawn().context("start the data centre")?;
         let stdout = process.stdout.take().context("read what the data centre prints")?;
         let mut line = String::new();
@@ -66,8 +78,9 @@ impl DataCentre {
         let text = std::fs::read_to_string(config).context("read the bootstrap file")?;
         let file: Value = serde_saphyr::from_str(&text).context("understand the bootstrap file")?;
         let endpoint = file.pointer("/providerConfig/proxmox/endpoint").and_then(Value::as_str);
-        let endpoint = endpoint.and_then(|url| url.strip_prefix("https://")).context("find the endpoint")?;
-        Ok(DataCentre { process, proxy, ca, bundle, calls, endpoint: endpoint.to_owned() })
+        let endpoint = endpoint.and_then(|url| url.strip_prefix("https://")).unwrap_or_default().to_owned();
+        let exports = exports(&std::fs::read_to_string(&said).context("read what the data centre says")?);
+        Ok(DataCentre { process, proxy, ca, exports, bundle, calls, endpoint })
     }
 
     /// Asks it to end, and waits.
@@ -77,6 +90,11 @@ impl DataCentre {
         let status = status.context("wait for the data centre")?;
         ensure!(status.success(), "the data centre ended with {status}");
         Ok(())
+    }
+
+    /// Has it read its script of faults again.
+    pub(crate) fn read_faults(&self) -> Result<()> {
+        signal(&self.process, rustix::process::Signal::USR1)
     }
 
     /// All calls that are over.

@@ -16,7 +16,7 @@ const MOVE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// A kubectl on a cluster.
-struct Shell<'a> {
+pub(super) struct Shell<'a> {
     user: &'a User,
     kubectl: &'a Kubectl,
     kubeconfig: PathBuf,
@@ -41,12 +41,12 @@ pub(super) async fn run(program: &Path, peers: &Peers, report: &mut Report) -> R
     let answer = gone(&user, &centre).await;
     report.check("destroy, with a machine that is off", answer)?;
     centre.end().await?;
-    let answer = rehearsal(program, newest(peers)?).await;
+    let answer = rehearsal(program, newest(peers)?, &[]).await;
     report.check("kubectl on a rehearsal that is kept", answer)?;
     Ok(())
 }
 
-fn newest(peers: &Peers) -> Result<&Kubectl> {
+pub(super) fn newest(peers: &Peers) -> Result<&Kubectl> {
     peers.kubectls.first().context("there is no kubectl")
 }
 
@@ -121,9 +121,9 @@ pub(super) async fn nothing_left(user: &User, centre: &DataCentre) -> Result<()>
 }
 
 /// `rehearse --keep`, used with kubectl, until Ctrl-C.
-async fn rehearsal(program: &Path, kubectl: &Kubectl) -> Result<()> {
+pub(super) async fn rehearsal(program: &Path, kubectl: &Kubectl, more: &[&str]) -> Result<()> {
     let user = User::new(program)?;
-    let mut running = user.start(&["rehearse", "--keep"])?;
+    let mut running = user.start(&[&["rehearse", "--keep"], more].concat())?;
     let done = running.until(|turn| turn["event"] == "done").await?;
     let done = done.with_context(|| format!("the rehearsal ended: {:?}", running.turns))?;
     let kubeconfig = done["kubeconfig"].as_str().context("it says where the kubeconfig is")?;
@@ -134,11 +134,11 @@ async fn rehearsal(program: &Path, kubectl: &Kubectl) -> Result<()> {
 }
 
 impl<'a> Shell<'a> {
-    fn new(user: &'a User, kubectl: &'a Kubectl, kubeconfig: PathBuf) -> Shell<'a> {
+    pub(super) fn new(user: &'a User, kubectl: &'a Kubectl, kubeconfig: PathBuf) -> Shell<'a> {
         Shell { user, kubectl, kubeconfig }
     }
 
-    async fn type_(&self, text: &str) -> Result<Answer> {
+    pub(super) async fn type_(&self, text: &str) -> Result<Answer> {
         let words: Vec<&str> = text.split(' ').collect();
         self.user.kubectl(&self.kubectl.path, &self.kubeconfig, &words).await
     }
@@ -186,7 +186,7 @@ impl<'a> Shell<'a> {
     }
 
     /// What people type when they have a new cluster.
-    async fn new_cluster(&self) -> Result<()> {
+    pub(super) async fn new_cluster(&self) -> Result<()> {
         let nodes = self.good("get nodes --no-headers").await?;
         let ready = words(&nodes).iter().filter(|line| line.get(1) == Some(&"Ready")).count();
         ensure!(ready == MACHINES.len(), "{ready} nodes are ready:\n{nodes}");
@@ -201,7 +201,7 @@ impl<'a> Shell<'a> {
     }
 
     /// A deployment from nothing to ready, and away again.
-    async fn deployment(&self, name: &str) -> Result<()> {
+    pub(super) async fn deployment(&self, name: &str) -> Result<()> {
         self.good(&format!("create deployment {name} --image=registry.example/{name}:1 --replicas=2"))
             .await?;
         self.good(&format!("rollout status deployment/{name} --timeout=60s")).await?;

@@ -4,11 +4,13 @@
 //! ```text
 //!   looks    kubectl  -->  bootstrap API during a run  |  new cluster through its VIP, also after the VIP's holder died
 //!   real     butleradm bootstrap --kubeconfig  -->  kube-apiserver + etcd + kube-controller-manager
+//!   clouds   the same two on Google Cloud and AWS, through their load balancers
 //!   exits    every exit code by a run that ends with it
 //!   sigkill  butleradm killed without warning, started again, and what the data centre holds in the end
 //! ```
 
 mod centre;
+mod clouds;
 mod exits;
 mod looks;
 mod real;
@@ -41,13 +43,19 @@ pub(crate) struct Report {
     last: Instant,
 }
 
-/// All parts. Without peers, those that need none.
-pub(crate) async fn conformance(program: &Path, peers: Option<&Peers>) -> Result<Tally> {
+/// All parts, or those on clouds alone. Without peers, those that need none.
+pub(crate) async fn conformance(program: &Path, peers: Option<&Peers>, clouds_alone: bool) -> Result<Tally> {
     let mut report = Report::new();
+    if clouds_alone {
+        let peers = peers.context("clouds need the real peers")?;
+        clouds::run(program, peers, &mut report).await?;
+        return Ok(report.tally);
+    }
     if let Some(peers) = peers {
         looks::run(program, peers, &mut report).await?;
         let answer = real::run(program, peers).await;
         report.check("a whole life on the real kube-apiserver", answer)?;
+        clouds::run(program, peers, &mut report).await?;
     }
     exits::run(program, &mut report).await?;
     let answer = sigkill::run(program, &Deaths::gate()).await;

@@ -179,6 +179,7 @@ impl World {
         let bootstrap = ["bootstrap", "proxmox", "--config", &config, "--bundle", &bundle];
         let moments = self.moments(length.map(|length| length.bootstrap), BOOTSTRAP_DEATHS, 0);
         self.until_done(&bootstrap, moments, &[0], &mut story).await.with_context(|| self.last_words())?;
+        let length_of_bootstrap = self.centre.count();
         self.is_ready(&story).await.with_context(|| self.last_words())?;
         let calls_until_ready = self.centre.count();
         let moments = self.moments(length.map(|length| length.destroy), DESTROY_DEATHS, calls_until_ready);
@@ -188,7 +189,7 @@ impl World {
         self.until_done(&["destroy", "--yes"], moments, codes, &mut end).await?;
         let destroy = self.centre.count() - calls_until_ready;
         self.forgotten(&end).await?;
-        story.length = Some(Length { bootstrap: calls_until_ready, destroy });
+        story.length = Some(Length { bootstrap: length_of_bootstrap, destroy });
         story.destroy_deaths = end.deaths;
         self.centre.end().await?;
         Ok(story)
@@ -287,10 +288,25 @@ impl World {
                 story.deaths
             );
         }
+        self.has_one_etcd().await.with_context(|| format!("deaths at {:?}", story.deaths))?;
         for file in ["kubeconfig", "talosconfig"] {
             let path = self.user.home().join(format!("{CLUSTER}-{file}"));
             ensure!(path.exists(), "there is no {}", path.display());
         }
+        Ok(())
+    }
+
+    /// Whether a call that was cut off was carried out is not in the log, but etcd tells: made twice, it is two clusters, and
+    /// no control plane has all others in its own.
+    async fn has_one_etcd(&self) -> Result<()> {
+        let talosconfig = self.user.home().join(format!("{CLUSTER}-talosconfig"));
+        let talosconfig = talosconfig.to_string_lossy();
+        let args = ["talos", "health", "--talosconfig", &*talosconfig, "--proxy", &self.centre.proxy];
+        let answer = self.user.run(&args).await?;
+        answer.expect(0, "talos health")?;
+        let planes = MACHINES.iter().filter(|name| name.contains("-cp-")).count();
+        let whole = answer.stdout.matches(&format!("etcd of {planes},")).count();
+        ensure!(whole == planes, "{whole} of {planes} control planes have the one etcd: {}", answer.stdout);
         Ok(())
     }
 

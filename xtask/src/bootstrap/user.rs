@@ -1,6 +1,6 @@
 //! A user with a home of their own who types butleradm and kubectl, and knows nothing of the tester's environment.
 
-use super::centre::{DataCentre, SECRET, USER};
+use super::centre::DataCentre;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -64,10 +64,7 @@ impl User {
 
     /// Sets everything that leads to a data centre.
     pub(crate) fn use_centre(&mut self, centre: &DataCentre) {
-        self.set("BUTLER_PROXY", &centre.proxy);
-        self.set("BUTLER_PROVIDERCONFIG_PROXMOX_CAFILE", &centre.ca.to_string_lossy());
-        self.set("PROXMOX_TOKEN_ID", USER);
-        self.set("PROXMOX_TOKEN_SECRET", SECRET);
+        self.variables.extend(centre.exports.iter().cloned());
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {

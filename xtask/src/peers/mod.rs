@@ -6,17 +6,22 @@
 //! ${XDG_CACHE_HOME:-~/.cache}/butler/peers/
 //!     lock                  held while something is built or fetched
 //!     <key>/bin/            the programs; the key is a hash over all pins, so another pin is another folder
+//!     moto/<hash>/          moto, an AWS in Python, and what it needs
 //!     go/<hash>/            a Go toolchain, only where the machine had none that is new enough
 //! ```
 //!
 //! What is there is never made again; what is made appears by a rename, so an interrupted run leaves nothing half-made.
 
+mod debian;
 mod golang;
 mod kubectl;
+mod moto;
 mod pins;
 mod talos;
-mod unzip;
+pub(crate) mod unzip;
 
+pub(crate) use debian::{CURL, FRR, HAPROXY, KEEPALIVED, NGINX, NGINX_STREAM, ensure_packages};
+pub(crate) use moto::Moto;
 pub(crate) use talos::{Machinery, TalosPeers, Talosctl};
 
 use std::{
@@ -132,7 +137,7 @@ fn make_missing(cache: &Path, bin: &Path) -> Result<()> {
     programs.into_iter().try_for_each(|program| golang::build(&go, bin, program))
 }
 
-fn cache_dir() -> Result<PathBuf> {
+pub(crate) fn cache_dir() -> Result<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))

@@ -13,7 +13,7 @@ const LOCAL_ENTRY: u32 = 0x0403_4b50;
 const END_RECORD: usize = 22;
 
 /// The bytes of the entry called `name`.
-pub(super) fn entry(zip: &[u8], name: &str) -> Result<Vec<u8>> {
+pub(crate) fn entry(zip: &[u8], name: &str) -> Result<Vec<u8>> {
     let (count, mut at) = directory(zip)?;
     for _ in 0..count {
         ensure!(u32_at(zip, at)? == DIRECTORY_ENTRY, "zip: no directory entry at byte {at}");
