@@ -111,6 +111,11 @@ fn haproxy_itself_accepts_it() {
 
 #[test]
 fn keepalived_itself_accepts_it() {
+    // It looks at who could have written the scripts' programs, and takes nobody but root for safe.
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped keepalived_itself_accepts_it: it needs root");
+        return;
+    }
     let program = if std::path::Path::new("/usr/sbin/keepalived").exists() {
         "/usr/sbin/keepalived"
     } else {
