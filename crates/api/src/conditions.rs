@@ -13,6 +13,8 @@ pub const CONDITION_READY: &str = "Ready";
 pub const CONDITION_PROGRESSING: &str = "Progressing";
 /// Condition type: it works, but worse than it should.
 pub const CONDITION_DEGRADED: &str = "Degraded";
+/// Of a ClusterBootstrap: all that is to run on the new cluster does.
+pub const CONDITION_ADDONS_INSTALLED: &str = "AddonsInstalled";
 /// Condition type: a failure that does not go away by itself.
 pub const CONDITION_FAILED: &str = "Failed";
 /// Condition type of a LoadBalancerRequest: all cloud resources exist.

@@ -285,4 +285,40 @@ mod tests {
         );
         assert!(!is_of(&[owner("Secret", "m", "u1")], "m", None));
     }
+
+    #[tokio::test]
+    async fn secrets_that_the_user_brought_are_no_leftovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = Objects::open(Home::at(dir.path().to_owned()).open("m").unwrap(), None).await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+        let make = |name: &str, owners: serde_json::Value| {
+            serde_json::from_value::<Secret>(
+                serde_json::json!({"metadata": {"name": name, "ownerReferences": owners}}),
+            )
+            .unwrap()
+        };
+        let none = serde_json::json!([]);
+        secrets.create(&Default::default(), &make("m-talos-secrets", none)).await.unwrap();
+        assert_eq!(leftovers(&objects.client, "m", Some("u1")).await.unwrap(), [""; 0]);
+        // An owner that is there: the Secret of one that is not would be collected as garbage.
+        let bootstraps: Api<ClusterBootstrap> =
+            Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+        let bootstrap = serde_json::json!({
+            "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "ClusterBootstrap", "metadata": {"name": "m"},
+            "spec": {"provider": "proxmox", "providerRef": {"name": "p"}, "talos": {"version": "v1.9.2", "schematic": "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"},
+                "cluster": {"name": "m", "topology": "single-node",
+                    "controlPlane": {"replicas": 1, "cpu": 4, "memoryMB": 16384, "diskGB": 100}},
+                "network": {"podCIDR": "10.244.0.0/16", "serviceCIDR": "10.96.0.0/12", "vip": "10.40.0.100"}},
+        });
+        let bootstrap = serde_json::from_value::<ClusterBootstrap>(bootstrap).unwrap();
+        let uid = bootstraps.create(&Default::default(), &bootstrap).await.unwrap().uid().unwrap();
+        let ours = serde_json::json!([{"apiVersion": "butler.butlerlabs.dev/v1alpha1",
+            "kind": "ClusterBootstrap", "name": "m", "uid": uid}]);
+        secrets.create(&Default::default(), &make("m-talos-configs", ours)).await.unwrap();
+        assert_eq!(
+            leftovers(&objects.client, "m", Some(uid.as_str())).await.unwrap(),
+            ["Secret m-talos-configs"]
+        );
+        objects.stop().await;
+    }
 }

@@ -243,3 +243,39 @@ fn shown(addresses: &[IpAddr]) -> String {
         [first, .., last] => format!("{first} to {last}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Schemas, Surroundings, check};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    const FILE: &str = include_str!("../../../../examples/bootstrap-proxmox.yaml");
+
+    #[tokio::test]
+    async fn an_address_in_use_is_judged_by_whose_it_can_be() {
+        let around = Surroundings { variables: BTreeMap::new(), ..Surroundings::of(Path::new("f")) };
+        let checked = check(&Schemas::new().unwrap(), FILE, None, Need::AnyCredentials, &around);
+        let mut settings = checked.settings.unwrap();
+        let spec = &mut settings.bootstrap.spec;
+        // This computer answers, and nobody else is asked.
+        spec.network.vip = Some("127.0.0.1".to_owned());
+        spec.network.load_balancer_pool = None;
+        let dialler = Dialler::new(None).unwrap();
+        let verdict = async |settings: &Settings, made| {
+            let findings = network(settings, &dialler, made).await;
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            findings[0].verdict
+        };
+        assert_eq!(verdict(&settings, Made::Nothing).await, Verdict::Fail);
+        assert_eq!(verdict(&settings, Made::Machines).await, Verdict::Fail, "machines alone do not hold it");
+        assert_eq!(verdict(&settings, Made::Cluster).await, Verdict::Warn);
+        settings.bootstrap.spec.addons.control_plane_ha.type_ = ControlPlaneHaType::External;
+        assert_eq!(
+            verdict(&settings, Made::Nothing).await,
+            Verdict::Skip,
+            "it is there already, as it should be"
+        );
+    }
+}

@@ -146,4 +146,26 @@ mod tests {
         assert_eq!(read["contexts"]["a"]["proxy-url"], "http://127.0.0.1:3128");
         assert_eq!(with_proxy("as: it is", "clusters", None).unwrap(), "as: it is");
     }
+
+    #[tokio::test]
+    async fn a_talosconfig_is_there_before_the_cluster_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().to_owned());
+        let objects = crate::engine::Objects::open(home.open("m").unwrap(), None).await.unwrap();
+        let api: Api<Secret> = Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+        let secret =
+            json!({"metadata": {"name": "m-talos-configs"}, "stringData": {"talosconfig": "context: m\n"}});
+        let written = async {
+            api.create(&Default::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+            while !home.talosconfig("m").exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = written => {}
+            ended = keep_talosconfig(&objects.client, "m", &home, None) => panic!("{ended:?}"),
+        }
+        assert_eq!(std::fs::read_to_string(home.talosconfig("m")).unwrap(), "context: m\n");
+        objects.stop().await;
+    }
 }

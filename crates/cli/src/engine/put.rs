@@ -6,9 +6,9 @@ use crate::config::Settings;
 use crate::exit::{Ended, Exit};
 use anyhow::{Context as _, Result};
 use butler_api::{
-    CONDITION_DEGRADED, CONDITION_FAILED, CONDITION_PROGRESSING, CONDITION_READY, ClusterBootstrap,
-    ClusterBootstrapPhase, Condition, ConditionStatus, ImageSync, ImageSyncPhase, LoadBalancerPhase,
-    LoadBalancerRequest, MachinePhase, MachineRequest, ProviderConfig, names,
+    CONDITION_ADDONS_INSTALLED, CONDITION_DEGRADED, CONDITION_FAILED, CONDITION_PROGRESSING, CONDITION_READY,
+    ClusterBootstrap, ClusterBootstrapPhase, Condition, ConditionStatus, ImageSync, ImageSyncPhase,
+    LoadBalancerPhase, LoadBalancerRequest, MachinePhase, MachineRequest, ProviderConfig, names,
 };
 use butler_drivers::Credentials;
 use jiff::Timestamp;
@@ -170,7 +170,7 @@ pub(crate) async fn afresh(api: &Api<ClusterBootstrap>, now: &ClusterBootstrap) 
 }
 
 /// Conditions that say nothing about this run: how work went on, and that it came to its end.
-const OF_LAST_RUN: [&str; 3] = [CONDITION_PROGRESSING, CONDITION_READY, "AddonsInstalled"];
+const OF_LAST_RUN: [&str; 3] = [CONDITION_PROGRESSING, CONDITION_READY, CONDITION_ADDONS_INSTALLED];
 
 /// Work goes on, from now.
 fn restarted(generation: Option<i64>) -> Condition {
@@ -264,6 +264,11 @@ mod tests {
 
     const FILE: &str = include_str!("../../../../examples/bootstrap-proxmox.yaml");
 
+    fn settings() -> Settings {
+        let around = Surroundings { variables: BTreeMap::new(), ..Surroundings::of(Path::new("f")) };
+        check(&Schemas::new().unwrap(), FILE, None, Need::AnyCredentials, &around).settings.unwrap()
+    }
+
     fn machine(name: &str, owner: &ClusterBootstrap) -> MachineRequest {
         serde_json::from_value(json!({
             "apiVersion": "butler.butlerlabs.dev/v1alpha1", "kind": "MachineRequest",
@@ -277,9 +282,7 @@ mod tests {
     #[tokio::test]
     async fn failures_of_the_last_run_are_cleared_and_those_of_others_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let around = Surroundings { variables: BTreeMap::new(), ..Surroundings::of(Path::new("f")) };
-        let checked = check(&Schemas::new().unwrap(), FILE, None, Need::AnyCredentials, &around);
-        let settings = checked.settings.unwrap();
+        let settings = settings();
         let folder = Home::at(dir.path().to_owned()).open(settings.cluster()).unwrap();
         let objects = Objects::open(folder, None).await.unwrap();
         let ours = put(&objects.client, &settings).await.unwrap();
@@ -313,6 +316,36 @@ mod tests {
             (theirs.phase, theirs.failure_reason.as_deref()),
             (Some(MachinePhase::Failed), Some("StorageFull"))
         );
+        objects.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_second_run_looks_again_and_refuses_another_place_for_machines() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings();
+        let folder = Home::at(dir.path().to_owned()).open(settings.cluster()).unwrap();
+        let objects = Objects::open(folder, None).await.unwrap();
+        put(&objects.client, &settings).await.unwrap();
+        let api: Api<ClusterBootstrap> = Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+        let condition = |name: &str| json!({"type": name, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let conditions: Vec<Value> = ["MachinesReady", "AddonsInstalled", "Ready"].map(condition).into();
+        let ready = json!({"status": {"phase": "Ready", "bootstrapMachine": "m", "conditions": conditions,
+            "machines": [{"name": "m", "role": "control-plane"}]}});
+        api.patch_status(settings.cluster(), &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+
+        let again = put(&objects.client, &settings).await.unwrap().status.unwrap();
+        assert_eq!(again.phase, Some(ClusterBootstrapPhase::InstallingAddons), "ready is not said unseen");
+        let told: Vec<&str> = again.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(told, ["MachinesReady", "Progressing"]);
+
+        let mut moved = settings.clone();
+        moved.provider_config.spec.proxmox.as_mut().unwrap().storage = "elsewhere".to_owned();
+        let refused = put(&objects.client, &moved).await.unwrap_err();
+        assert_eq!(Exit::of(&refused), Exit::Usage);
+        assert!(refused.to_string().contains("providerConfig.proxmox.storage: was"), "{refused}");
+        let configs: Api<ProviderConfig> = Api::namespaced(objects.client.clone(), names::SYSTEM_NAMESPACE);
+        let there = configs.get(&settings.provider_config.name_any()).await.unwrap();
+        assert_eq!(there.spec, settings.provider_config.spec, "nothing was changed");
         objects.stop().await;
     }
 }

@@ -1,7 +1,7 @@
 //! The milestones of a bootstrap, in order: how each is called, what phase leads to it, and how long it may take. Pure.
 
 use crate::Deadlines;
-use butler_api::ClusterBootstrapPhase as Phase;
+use butler_api::{CONDITION_ADDONS_INSTALLED, ClusterBootstrapPhase as Phase};
 use std::time::Duration;
 
 /// A point on the way that is reported as a condition.
@@ -34,7 +34,7 @@ impl Milestone {
             Milestone::Talos => "TalosConfigured",
             Milestone::Etcd => "EtcdBootstrapped",
             Milestone::Kubernetes => "KubernetesReachable",
-            Milestone::Addons => "AddonsInstalled",
+            Milestone::Addons => CONDITION_ADDONS_INSTALLED,
         }
     }
 

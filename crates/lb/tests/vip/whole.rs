@@ -101,21 +101,21 @@ impl Balancer {
     }
 }
 
-/// Asks again and again, each time by a new connection, until told to stop: how often that went well, and how often not.
-fn ask_until(over: &AtomicBool) -> (u32, u32) {
-    let (mut good, mut bad) = (0, 0);
+/// Asks again and again, each time by a new connection, until told to stop: how often that went well, how often it was reset
+/// while it was made, and how often it failed otherwise.
+fn ask_until(over: &AtomicBool) -> (u32, u32, u32) {
+    let (mut good, mut cut, mut bad) = (0, 0, 0);
     while !over.load(Ordering::Relaxed) {
         let to = SocketAddr::new(VIP.parse().unwrap(), LISTEN);
         match TcpStream::connect_timeout(&to, Duration::from_millis(500)) {
             Ok(_) => good += 1,
-            // It was made, and the move has ended it before we looked: its client is told, and connects again.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => good += 1,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => cut += 1,
             Err(_) => bad += 1,
         }
         // Often enough to hit any gap, and seldom enough to leave the machine to others.
         std::thread::sleep(Duration::from_millis(1));
     }
-    (good, bad)
+    (good, cut, bad)
 }
 
 #[test]
@@ -135,8 +135,9 @@ fn a_pair_serves_through_a_clean_stop_and_a_kill() {
     a.process.terminate();
     wait_for_service(&lab, "b");
     over.store(true, Ordering::Relaxed);
-    let (good, bad) = client.join().unwrap();
-    assert!(good > 0 && bad == 0, "{good} good, {bad} bad");
+    let (good, cut, bad) = client.join().unwrap();
+    // One after the other, so that only one can be in the middle of its handshake when the address moves.
+    assert!(good > 0 && cut <= 1 && bad == 0, "{good} good, {cut} reset, {bad} bad");
     assert!(!lab.holds("a", VIP));
 
     let a = Balancer::start(&lab, folder.path(), "a", 150);
