@@ -9,13 +9,13 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use butler_lb::forward::{Handle, Options, Tuning};
+use butler_lb::forward::{Handle, LoadBalancer, Options, Tuning};
 use support::*;
 
 /// Sends `count` bytes with a pattern, half-closes, and checks that the same comes back.
@@ -217,6 +217,24 @@ fn over_the_limit_clients_wait_for_room() {
 }
 
 #[test]
+fn a_client_that_goes_away_gives_its_place_in_the_queue_up() {
+    let server = Server::echo();
+    let mut listener = listener(&[server.address]);
+    listener.max_connections = 1;
+    listener.queue.timeout_ms = 60_000;
+    let (handle, address) = start(listener);
+    let mut first = connect(address);
+    first.write_all(b"1").unwrap();
+    first.read_exact(&mut [0; 1]).unwrap();
+    let second = connect(address);
+    let waiting = |handle: &Handle| handle.status().listeners[0].waiting;
+    until("the second waits", || waiting(&handle) == 1);
+    rustix::net::sockopt::set_socket_linger(&second, Some(Duration::ZERO)).unwrap();
+    drop(second);
+    until("nobody waits", || waiting(&handle) == 0);
+}
+
+#[test]
 fn waiting_ends_in_time() {
     let server = Server::echo();
     let mut listener = listener(&[server.address]);
@@ -227,20 +245,80 @@ fn waiting_ends_in_time() {
     first.write_all(b"1").unwrap();
     first.read_exact(&mut [0; 1]).unwrap();
     let mut second = connect(address);
+    let since = Instant::now();
     assert_eq!(second.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    // A backend might take two seconds to be reached; a client waits no longer than it was told.
+    assert!(since.elapsed() < Duration::from_millis(1500), "{:?}", since.elapsed());
+}
+
+#[test]
+fn bulk_streams_of_one_thread_all_get_their_share() {
+    let server = Server::start(|mut stream| {
+        let chunk = vec![0; 1 << 20];
+        while stream.write_all(&chunk).is_ok() {}
+    });
+    let mut config = config(listener(&[server.address]));
+    config.threads = Some(1);
+    // Small reads, so that the balancer is the slowest part and every stream has always more.
+    let tuning = Tuning { buffer: 2048, splice_after: None, ..Tuning::default() };
+    let handle = LoadBalancer::start(&config, Options { tuning, ..Options::default() }).unwrap();
+    let address = handle.addresses("test")[0];
+    let totals = [const { AtomicU64::new(0) }; 5];
+    let shares = || totals.each_ref().map(|total| total.load(Ordering::Relaxed) >> 20);
+    // Some are slower than others by what else the machine does, but none stands still.
+    let (enough, too_much) = (32, 800);
+    let go_on = || {
+        let shares = shares();
+        shares.iter().any(|mebibytes| *mebibytes < enough)
+            && shares.iter().all(|mebibytes| *mebibytes < too_much)
+    };
+    std::thread::scope(|scope| {
+        for total in &totals {
+            let (mut stream, go_on) = (connect(address), &go_on);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 256 << 10];
+                while go_on() {
+                    total.fetch_add(stream.read(&mut buffer).unwrap() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(shares().iter().all(|mebibytes| *mebibytes >= enough), "{:?} MiB", shares());
+}
+
+#[test]
+fn a_client_that_dies_after_its_last_word_takes_its_backends_connection_along() {
+    let (tell, told) = mpsc::channel();
+    let server = Server::start(move |mut stream| {
+        let mut question = String::new();
+        stream.read_to_string(&mut question).unwrap();
+        tell.send(stream).unwrap();
+    });
+    let (handle, address) = start(listener(&[server.address]));
+    let mut stream = connect(address);
+    stream.write_all(b"question").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    // The backend has heard everything and thinks; the client is gone before it has an answer.
+    let backend = told.recv_timeout(LONG).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    until("the connection is gone", || handle.connections() == 0);
+    drop(backend);
 }
 
 #[test]
 fn a_cut_is_passed_on() {
     let (tell, told) = mpsc::channel();
     let server = Server::start(move |mut stream| {
-        stream.read_exact(&mut [0; 1]).unwrap();
-        tell.send(stream.read(&mut [0; 1]).map_err(|error| error.kind())).unwrap();
+        for _ in 0..2 {
+            tell.send(stream.read(&mut [0; 1]).map_err(|error| error.kind())).unwrap();
+        }
     });
     let (_handle, address) = start(listener(&[server.address]));
     let stream = connect(address);
     (&stream).write_all(b"x").unwrap();
-    until("it is served", || server.served() == 1);
+    // A cut takes with it what was not read.
+    assert_eq!(told.recv_timeout(LONG).unwrap(), Ok(1));
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);
     assert_eq!(told.recv_timeout(LONG).unwrap(), Err(ErrorKind::ConnectionReset));
@@ -327,4 +405,101 @@ fn whatever_clients_do_nothing_is_mixed_up_and_nothing_stays_behind() {
     assert_eq!(report.totals.accepted, 320);
     assert_eq!((report.connections, report.waiting), (0, 0));
     assert!(report.backends.iter().all(|backend| backend.connections == 0), "{report:?}");
+}
+
+#[test]
+fn first_words_reach_the_backend_that_is_there() {
+    // Connections are refused by one and not answered by another before the third gets what the client has said.
+    let (refuses, server) = (nobody(), Server::echo());
+    let mut listener = listener(&[refuses.address, "192.0.2.1:9".parse().unwrap(), server.address]);
+    (listener.timeouts.connect_ms, listener.health.passive) = (50, 0);
+    let (_handle, address) = start(listener);
+    for count in [1, 300, 16 << 10, 40_000] {
+        for _ in 0..3 {
+            round_trip(connect(address), count);
+        }
+    }
+}
+
+#[test]
+fn small_pieces_are_not_kept_back() {
+    let (sender, pieces) = mpsc::channel();
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 1000];
+        while let Ok(count @ 1..) = stream.read(&mut piece) {
+            // Who answers what it is asked has its kernel acknowledge late, so that both travel together.
+            if piece[0] == b'?' {
+                stream.write_all(b"!").unwrap();
+            } else {
+                sender.send((std::time::Instant::now(), count)).unwrap();
+            }
+        }
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    // On a busy machine one of several tries is enough.
+    let prompt = (0..5).any(|_| {
+        let mut stream = connect(address);
+        stream.set_nodelay(true).unwrap();
+        for _ in 0..10 {
+            stream.write_all(b"?").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        let mut sent = Vec::new();
+        for _ in 0..10 {
+            stream.write_all(b"piece").unwrap();
+            sent.push(std::time::Instant::now());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(stream);
+        let (mut bytes, mut late) = (0, Duration::ZERO);
+        while bytes < 50 {
+            let (at, count) = pieces.recv_timeout(LONG).unwrap();
+            late = late.max(at.saturating_duration_since(sent[bytes / 5]));
+            bytes += count;
+        }
+        late < Duration::from_millis(15)
+    });
+    assert!(prompt);
+}
+
+#[test]
+fn what_follows_urgent_bytes_is_not_lost_with_the_end() {
+    let server = Server::start(|mut stream| {
+        use rustix::net::{SendFlags, send};
+        // Urgent bytes are for those who ask for them; the rest is for everyone.
+        stream.write_all(b"before ").unwrap();
+        send(&stream, b"!", SendFlags::OOB).unwrap();
+        stream.write_all(b"after").unwrap();
+    });
+    let (_handle, address) = start(listener(&[server.address]));
+    for _ in 0..50 {
+        assert_eq!(hear(&mut connect(address)).unwrap(), "before after");
+    }
+}
+
+#[test]
+fn streams_without_end_get_equal_turns() {
+    let server = Server::start(|mut stream| while stream.write_all(&[7; 256 << 10]).is_ok() {});
+    let mut config = config(listener(&[server.address]));
+    config.threads = Some(1);
+    let handle = LoadBalancer::start(&config, Options::default()).unwrap();
+    let address = handle.addresses("test")[0];
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            let (over, mut stream) = (Arc::clone(&over), connect(address));
+            std::thread::spawn(move || {
+                let (mut buffer, mut count) = (vec![0; 1 << 20], 0);
+                while !over.load(Ordering::Relaxed) {
+                    count += stream.read(&mut buffer).unwrap();
+                }
+                count
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(1000));
+    over.store(true, Ordering::Relaxed);
+    let counts: Vec<usize> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let even = counts.iter().sum::<usize>() / counts.len();
+    assert!(counts.iter().all(|count| *count > even / 5), "{counts:?}");
 }

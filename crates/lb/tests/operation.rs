@@ -14,7 +14,7 @@ use std::{
 
 use butler_lb::{
     config::{AllDown, Balance, CheckKind, HealthCheck},
-    forward::{Options, StartError, Tuning, UnknownError},
+    forward::{LoadBalancer, Options, StartError, Tuning, UnknownError},
 };
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use support::*;
@@ -68,6 +68,41 @@ fn a_reload_under_load_fails_nothing() {
     let asked: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
     assert!(asked > 0);
     assert_eq!(handle.status().listeners[0].totals.no_backend, 0);
+}
+
+#[test]
+fn a_listener_that_gets_another_name_and_other_backends_stays_ready_and_loses_nobody() {
+    let servers = [Server::named("a"), Server::named("b")];
+    // A port of its own, so that the address is the same one after each reload.
+    let port = nobody();
+    let address = port.address;
+    drop(port);
+    let named = |name: &str, server: &Server| {
+        let mut listener = listener(&[server.address]);
+        listener.name = name.into();
+        listener.bind = vec![address];
+        listener.all_down = AllDown::TryAll;
+        config(listener)
+    };
+    let handle = LoadBalancer::start(&named("one", &servers[0]), Options::default()).unwrap();
+    until("it is ready", || handle.is_ready("one"));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    assert_eq!(ask(address).unwrap().len(), 1);
+                }
+            });
+        }
+        for round in 0..40 {
+            let (old, new) = if round % 2 == 0 { ("one", "two") } else { ("two", "one") };
+            handle.reload(&named(new, &servers[(round + 1) % 2])).unwrap();
+            assert!(handle.is_ready(new) && handle.is_ready(old), "round {round}");
+            until("its backend was checked", || handle.status().listeners[0].backends[0].checks > 0);
+        }
+        over.store(true, Ordering::SeqCst);
+    });
 }
 
 #[test]

@@ -83,6 +83,25 @@ fn a_header_may_come_in_pieces() {
 }
 
 #[test]
+fn who_is_named_by_a_header_must_be_allowed_too() {
+    let server = Server::echo();
+    let mut listener = listener(&[server.address]);
+    listener.accept_proxy = true;
+    listener.allow = vec!["127.0.0.0/8".into(), "192.0.2.0/24".into()];
+    let (handle, address) = start(listener);
+    let say = |source: &str| {
+        let mut stream = connect(address);
+        let header = encode_v1(&proxied(source, "198.51.100.1:6443"));
+        stream.write_all(&[header, b"x".to_vec()].concat()).unwrap();
+        stream.read_exact(&mut [0; 1]).map_err(|error| error.kind())
+    };
+    assert_eq!(say("192.0.2.1:1234"), Ok(()));
+    assert_eq!(say("203.0.113.1:1234"), Err(ErrorKind::ConnectionReset));
+    assert_eq!(handle.status().listeners[0].totals.not_allowed, 1);
+    assert_eq!(server.served(), 1);
+}
+
+#[test]
 fn without_a_header_clients_are_cut_off() {
     let server = Server::echo();
     let mut listener = listener(&[server.address]);

@@ -27,7 +27,7 @@ const LISTENER: [Metric<ListenerStatus>; 10] = [
 
 const SENT: About = ("listener_sent_bytes_total", "counter", "Bytes to clients.");
 
-const VIP: [Metric<VipStatus>; 4] = [
+const VIP: [Metric<VipStatus>; 5] = [
     (("vip_holder", "gauge", "1 on the machine that holds the address."), |v| {
         u64::from(matches!(v.state, VipState::Master | VipState::Resigning))
     }),
@@ -36,6 +36,14 @@ const VIP: [Metric<VipStatus>; 4] = [
         v.transitions
     }),
     (("vip_rejected_adverts_total", "counter", "Adverts that were thrown away."), |v| v.rejected),
+    (
+        (
+            "vip_clock_refused_adverts_total",
+            "counter",
+            "Adverts that were thrown away because the sender's clock and ours are too far apart.",
+        ),
+        |v| v.clock_refused,
+    ),
 ];
 
 /// All metrics.

@@ -17,6 +17,8 @@ use std::time::Duration;
 const MOST: usize = 32;
 /// How long a client may dawdle.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Before a listener that has just failed is asked again.
+const REST: Duration = Duration::from_millis(100);
 /// The socket is its owner's alone.
 const PRIVATE: u32 = 0o077;
 
@@ -159,19 +161,33 @@ fn serve(unix: &UnixListener, tcp: Option<&TcpListener>, stopped: &UnixStream, c
         if !waiting[0].revents().is_empty() {
             return;
         }
-        while let Ok((stream, _)) = unix.accept() {
+        while let Some(stream) = accepted(unix.accept()) {
             let patient =
                 stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
             if patient.and(stream.set_nonblocking(false)).is_ok() {
                 spawn(stream, Scope::Everything, control, &busy);
             }
         }
-        while let Some(Ok((stream, _))) = tcp.map(TcpListener::accept) {
+        while let Some(stream) = tcp.and_then(|tcp| accepted(tcp.accept())) {
             let patient =
                 stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
             if patient.and(stream.set_nonblocking(false)).is_ok() {
                 spawn(stream, Scope::Metrics, control, &busy);
             }
+        }
+    }
+}
+
+/// Who has connected, if anybody.
+fn accepted<S, A>(accepted: io::Result<(S, A)>) -> Option<S> {
+    match accepted {
+        Ok((stream, _)) => Some(stream),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                // No descriptors or memory, most likely: asked again at once, the kernel would say the same.
+                std::thread::sleep(REST);
+            }
+            None
         }
     }
 }

@@ -69,7 +69,8 @@ fn status() -> Status {
             priority: 100,
             holder: None,
             transitions: 1,
-            rejected: 0,
+            rejected: 3,
+            clock_refused: 2,
             tracks: vec![TrackStatus { check: "a \"b\"".to_owned(), good: true }],
             bfd: vec![BfdStatus { peer: "192.0.2.12".parse().unwrap(), up: false }],
             problem: None,
@@ -139,6 +140,8 @@ fn the_port_tells_metrics_and_takes_no_orders() {
         "butler_lb_backend_up{listener=\"kubernetes\",backend=\"cp-2\"} 0\n",
         "butler_lb_listener_sent_bytes_total{listener=\"kubernetes\"} 1000\n",
         "butler_lb_vip_holder{vip=\"api\"} 1\n",
+        "butler_lb_vip_rejected_adverts_total{vip=\"api\"} 3\n",
+        "butler_lb_vip_clock_refused_adverts_total{vip=\"api\"} 2\n",
         "butler_lb_vip_track_good{vip=\"api\",check=\"a \\\"b\\\"\"} 1\n",
         "butler_lb_vip_bfd_up{vip=\"api\",peer=\"192.0.2.12\"} 0\n",
     ] {

@@ -119,6 +119,10 @@ fn vip_lines(vip: &VipStatus) -> Vec<String> {
     for track in &vip.tracks {
         lines.push(format!("  {}: {}", track.check, if track.good { "good" } else { "NOT GOOD" }));
     }
+    if vip.clock_refused > 0 {
+        let count = vip.clock_refused;
+        lines.push(format!("  {count} adverts refused: a peer's clock differs from ours; use NTP"));
+    }
     for session in &vip.bfd {
         lines.push(format!("  BFD with {}: {}", session.peer, if session.up { "up" } else { "DOWN" }));
     }

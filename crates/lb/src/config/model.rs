@@ -47,7 +47,7 @@ pub struct Listener {
     /// How backends are checked.
     #[serde(default)]
     pub health: HealthCheck,
-    /// Who may connect. Empty: everyone.
+    /// Who may connect. Empty: everyone. With acceptProxy: who sends the header, and whom it names.
     #[serde(default)]
     #[schemars(with = "Vec<formats::Cidr>")]
     pub allow: Vec<String>,

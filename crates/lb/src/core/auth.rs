@@ -1,9 +1,13 @@
-//! Signed adverts: a trailer with key number, stamp and HMAC-SHA256, for peers that are all ours.
+//! Signed adverts: a trailer with key number, epoch, stamp and HMAC-SHA256, for peers that are all ours.
 //!
-//! The stamp is the sender's wall clock in microseconds, and never goes back while it runs. A receiver takes only stamps
-//! above the last one it took from that sender, and only near its own clock: the first refuses what was heard before, the
-//! second what was heard before a restart made it forget. Machines whose clocks differ by more than the tolerance do not
-//! understand each other; that is told as `Refused::Clock`, to be logged, because it looks like a partition.
+//! The stamp is the sender's wall clock in microseconds, and never goes back within an epoch. A new epoch, with a number that was
+//! never there before, begins with the process and when its clock was set back. A receiver takes only stamps above the last one
+//! of that epoch, and only near its own clock: the first refuses what was heard before, the second what was heard before a
+//! restart made it forget.
+//!
+//! What one of ours has signed and not said before, with a clock that differs by more than the tolerance, is told as
+//! `Refused::Clock`. It may be a recording from before our time, so that nothing it says counts; but it may as well be a peer
+//! that lives, so that its silence must not be concluded from it.
 //!
 //! Rotation without a flap: add the new key after the old one everywhere, then move it to the front everywhere, then drop
 //! the old one. All keys are taken at any time, the first one signs.
@@ -17,12 +21,18 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 /// Marks the trailer, and its version.
-const MARK: [u8; 4] = *b"BLB1";
+const MARK: [u8; 4] = *b"BLB2";
 const TAG: usize = 32;
-/// Mark, key number, stamp, tag.
-const TRAILER: usize = 4 + 4 + 8 + TAG;
+/// Mark, key number, epoch, stamp, tag.
+const TRAILER: usize = 4 + 4 + 8 + 8 + TAG;
 /// How far the clocks of peers may be apart, in microseconds.
 const TOLERANCE: Time = 120 * SECOND;
+/// A clock that is behind the last stamp by no more than this is waited for; one that is further back begins an epoch.
+const SET_BACK: Time = 5 * SECOND;
+/// Epochs that are remembered of a sender: far more than it begins within the tolerance.
+const NEAR_EPOCHS: usize = 64;
+/// Of those whose stamps are far from our clock. Apart, so that recordings of old ones push nothing out that counts.
+const FAR_EPOCHS: usize = 8;
 /// Shorter keys can be guessed.
 const SHORTEST_KEY: usize = 16;
 
@@ -61,6 +71,7 @@ pub enum KeyError {
 #[derive(Debug)]
 pub struct Signer {
     keys: Keys,
+    epoch: u64,
     last: u64,
 }
 
@@ -68,8 +79,15 @@ pub struct Signer {
 #[derive(Debug)]
 pub struct Verifier {
     keys: Keys,
-    /// The last stamp of each sender and stream.
-    last: BTreeMap<(IpAddr, Stream), u64>,
+    /// Of each sender and stream.
+    heard: BTreeMap<(IpAddr, Stream), Heard>,
+}
+
+/// Epochs with their last stamps.
+#[derive(Debug, Default)]
+struct Heard {
+    near: Vec<(u64, u64)>,
+    far: Vec<(u64, u64)>,
 }
 
 /// The first two bytes of a message: of an advert, kind and virtual router. Every stream has a signer and stamps of its
@@ -90,10 +108,16 @@ pub enum Refused {
     Signature,
     /// Heard before, or overtaken.
     #[error("it was heard before")]
-    Replay,
+    Replay {
+        /// How much older than the last one it is, in microseconds.
+        behind: Time,
+    },
     /// Too far from our clock.
     #[error("its clock differs from ours by more than {} s", TOLERANCE / SECOND)]
-    Clock,
+    Clock {
+        /// How far the sender's clock is ahead of ours, in microseconds; less than 0: behind.
+        ahead: i64,
+    },
 }
 
 impl Keys {
@@ -128,7 +152,7 @@ impl std::fmt::Debug for Keys {
 impl Signer {
     /// Signs with the first of these keys.
     pub fn new(keys: Keys) -> Signer {
-        Signer { keys, last: 0 }
+        Signer { keys, epoch: new_epoch(), last: 0 }
     }
 
     /// Goes on with other keys.
@@ -138,13 +162,18 @@ impl Signer {
 
     /// The message with its trailer. `wall` is the clock of the world, in microseconds.
     pub fn sign(&mut self, message: &[u8], source: IpAddr, wall: u64) -> Vec<u8> {
-        // A clock that was set back must not make peers take us for an echo.
-        self.last = wall.max(self.last + 1);
+        // A clock that was set back must not make peers take us for an echo, nor keep us from them until it has caught up.
+        if self.last > wall.saturating_add(SET_BACK) {
+            (self.epoch, self.last) = (self.epoch.wrapping_add(1), wall);
+        } else {
+            self.last = wall.max(self.last + 1);
+        }
         let mut bytes = Vec::with_capacity(message.len() + TRAILER);
         bytes.extend_from_slice(message);
         let Some((id, key)) = self.keys.0.first() else { return bytes };
         bytes.extend_from_slice(&MARK);
         bytes.extend_from_slice(&id.to_be_bytes());
+        bytes.extend_from_slice(&self.epoch.to_be_bytes());
         bytes.extend_from_slice(&self.last.to_be_bytes());
         let tag = hmac::sign(key, &with_source(&bytes, source));
         bytes.extend_from_slice(tag.as_ref());
@@ -155,7 +184,7 @@ impl Signer {
 impl Verifier {
     /// Takes what was signed with any of these keys.
     pub fn new(keys: Keys) -> Verifier {
-        Verifier { keys, last: BTreeMap::new() }
+        Verifier { keys, heard: BTreeMap::new() }
     }
 
     /// Goes on with other keys, and forgets nothing.
@@ -171,20 +200,51 @@ impl Verifier {
             return Err(Refused::Unsigned);
         }
         let id = trailer[4..8].iter().fold(0, |id: u32, byte| id << 8 | u32::from(*byte));
-        let stamp = trailer[8..16].iter().fold(0, |stamp: u64, byte| stamp << 8 | u64::from(*byte));
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+        let (epoch, stamp) = (number(&trailer[8..16]), number(&trailer[16..24]));
         let (_, key) = self.keys.0.iter().find(|(known, _)| *known == id).ok_or(Refused::UnknownKey(id))?;
         let signed = &bytes[..bytes.len() - TAG];
-        hmac::verify(key, &with_source(signed, source), &trailer[16..]).map_err(|_| Refused::Signature)?;
-        if stamp.abs_diff(wall) > TOLERANCE {
-            return Err(Refused::Clock);
-        }
+        hmac::verify(key, &with_source(signed, source), &trailer[24..]).map_err(|_| Refused::Signature)?;
+        let apart = stamp.abs_diff(wall);
+        let far = apart > TOLERANCE;
         let stream = [message.first(), message.get(1)].map(|byte| byte.copied().unwrap_or(0));
-        let last = self.last.entry((source, stream)).or_default();
+        let last = self.heard.entry((source, stream)).or_default().last(epoch, far);
         if stamp <= *last {
-            return Err(Refused::Replay);
+            return Err(Refused::Replay { behind: *last - stamp });
         }
         *last = stamp;
+        if far {
+            let apart = i64::try_from(apart).unwrap_or(i64::MAX);
+            return Err(Refused::Clock { ahead: if stamp > wall { apart } else { -apart } });
+        }
         Ok(message)
+    }
+}
+
+impl Heard {
+    /// The last stamp of an epoch, 0 for a new one.
+    fn last(&mut self, epoch: u64, far: bool) -> &mut u64 {
+        let (epochs, most) = if far { (&mut self.far, FAR_EPOCHS) } else { (&mut self.near, NEAR_EPOCHS) };
+        let place = epochs.iter().position(|(known, _)| *known == epoch).unwrap_or_else(|| {
+            if epochs.len() == most {
+                // The oldest is the first that the clock refuses.
+                let oldest = (0..most).min_by_key(|place| epochs[*place].1).unwrap_or(0);
+                epochs.swap_remove(oldest);
+            }
+            epochs.push((epoch, 0));
+            epochs.len() - 1
+        });
+        &mut epochs[place].1
+    }
+}
+
+/// A number that no epoch has had.
+fn new_epoch() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness the process number has to do.
+    match aws_lc_rs::rand::fill(&mut bytes) {
+        Ok(()) => u64::from_ne_bytes(bytes),
+        Err(_) => u64::from(std::process::id()) << 32,
     }
 }
 
@@ -220,7 +280,7 @@ mod tests {
         let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
         let bytes = signer.sign(b"advert", peer(), NOW);
         assert_eq!(verifier.open(&bytes, peer(), NOW), Ok(&b"advert"[..]));
-        assert_eq!(verifier.open(&bytes, peer(), NOW), Err(Refused::Replay));
+        assert_eq!(verifier.open(&bytes, peer(), NOW), Err(Refused::Replay { behind: 0 }));
     }
 
     #[test]
@@ -239,17 +299,30 @@ mod tests {
     fn after_a_restart_of_the_receiver_an_old_recording_is_refused_by_its_time() {
         let bytes = Signer::new(keys(&[OLD])).sign(b"advert", peer(), NOW);
         let mut restarted = Verifier::new(keys(&[OLD]));
-        assert_eq!(restarted.open(&bytes, peer(), NOW + TOLERANCE + 1), Err(Refused::Clock));
+        let late = TOLERANCE as i64 + 1;
+        let refused = restarted.open(&bytes, peer(), NOW + TOLERANCE + 1);
+        assert_eq!(refused, Err(Refused::Clock { ahead: -late }));
+        let refused = Verifier::new(keys(&[OLD])).open(&bytes, peer(), NOW - TOLERANCE - 1);
+        assert_eq!(refused, Err(Refused::Clock { ahead: late }));
     }
 
     #[test]
     fn after_a_restart_of_the_sender_its_messages_are_new() {
         let mut verifier = Verifier::new(keys(&[OLD]));
-        let first = Signer::new(keys(&[OLD])).sign(b"one", peer(), NOW);
-        let second = Signer::new(keys(&[OLD])).sign(b"two", peer(), NOW + SECOND);
+        let first = Signer::new(keys(&[OLD])).sign(b"advert one", peer(), NOW);
+        let second = Signer::new(keys(&[OLD])).sign(b"advert two", peer(), NOW + SECOND);
         assert!(verifier.open(&first, peer(), NOW).is_ok());
         assert!(verifier.open(&second, peer(), NOW + SECOND).is_ok());
-        assert_eq!(verifier.open(&first, peer(), NOW + SECOND), Err(Refused::Replay));
+        assert_eq!(verifier.open(&first, peer(), NOW + SECOND), Err(Refused::Replay { behind: 0 }));
+    }
+
+    #[test]
+    fn of_an_older_message_it_is_told_how_much_older_it_is() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let first = signer.sign(b"advert one", peer(), NOW);
+        let second = signer.sign(b"advert two", peer(), NOW + SECOND);
+        assert!(verifier.open(&second, peer(), NOW + SECOND).is_ok());
+        assert_eq!(verifier.open(&first, peer(), NOW + SECOND), Err(Refused::Replay { behind: SECOND }));
     }
 
     #[test]
@@ -262,6 +335,39 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_jumped_ahead_and_back_is_understood_at_once() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let hour = 3600 * SECOND;
+        let before = signer.sign(b"advert", peer(), NOW);
+        assert!(verifier.open(&before, peer(), NOW).is_ok());
+        let ahead = signer.sign(b"advert", peer(), NOW + hour);
+        assert_eq!(verifier.open(&ahead, peer(), NOW), Err(Refused::Clock { ahead: hour as i64 }));
+        assert_eq!(
+            verifier.open(&ahead, peer(), NOW),
+            Err(Refused::Replay { behind: 0 }),
+            "once, not again and again"
+        );
+        let after = signer.sign(b"advert", peer(), NOW + 1);
+        assert!(verifier.open(&after, peer(), NOW + 1).is_ok());
+        for old in [before, after] {
+            assert_eq!(verifier.open(&old, peer(), NOW + 1), Err(Refused::Replay { behind: 0 }));
+        }
+    }
+
+    #[test]
+    fn recordings_of_other_times_make_nothing_forgotten() {
+        let mut verifier = Verifier::new(keys(&[OLD]));
+        let now = Signer::new(keys(&[OLD])).sign(b"advert", peer(), NOW);
+        assert!(verifier.open(&now, peer(), NOW).is_ok());
+        for day in 1..200 {
+            let recorded = Signer::new(keys(&[OLD])).sign(b"advert", peer(), NOW - day * 86_400 * SECOND);
+            let ago = (day * 86_400 * SECOND) as i64;
+            assert_eq!(verifier.open(&recorded, peer(), NOW), Err(Refused::Clock { ahead: -ago }));
+        }
+        assert_eq!(verifier.open(&now, peer(), NOW), Err(Refused::Replay { behind: 0 }));
+    }
+
+    #[test]
     fn two_virtual_routers_of_a_sender_do_not_make_each_other_look_old() {
         let mut verifier = Verifier::new(keys(&[OLD]));
         let (mut one, mut other) = (Signer::new(keys(&[OLD])), Signer::new(keys(&[OLD])));
@@ -269,8 +375,8 @@ mod tests {
         assert!(verifier.open(&ahead, peer(), NOW).is_ok());
         let behind = one.sign(b"\x31\x01", peer(), NOW);
         assert!(verifier.open(&behind, peer(), NOW).is_ok());
-        assert_eq!(verifier.open(&ahead, peer(), NOW), Err(Refused::Replay));
-        assert_eq!(verifier.open(&behind, peer(), NOW), Err(Refused::Replay));
+        assert_eq!(verifier.open(&ahead, peer(), NOW), Err(Refused::Replay { behind: 0 }));
+        assert_eq!(verifier.open(&behind, peer(), NOW), Err(Refused::Replay { behind: 0 }));
     }
 
     #[test]

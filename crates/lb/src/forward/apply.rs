@@ -44,6 +44,10 @@ struct Prepared<'a> {
     target: Arc<Target>,
     /// Only for addresses that are new.
     bound: Vec<Bound>,
+    /// Addresses of a listener that gives them up now, as configured and as bound.
+    adopted: Vec<(SocketAddr, SocketAddr)>,
+    /// Whether one of those was ready.
+    takes_over_ready: bool,
 }
 
 /// Sockets of one address, one for each thread.
@@ -59,9 +63,21 @@ impl Handle {
         let prepared = config
             .listeners
             .iter()
-            .map(|listener| self.prepare(listener, &state))
+            .map(|listener| self.prepare(listener, config, &state))
             .collect::<Result<Vec<_>, _>>()?;
-        // From here on nothing fails.
+        // From here on nothing fails. What changes hands is out of its old listener before that one closes what it does not keep.
+        for serving in &state.serving {
+            let given_up = |(configured, _): &&(SocketAddr, SocketAddr)| {
+                prepared.iter().any(|new| new.adopted.iter().any(|(adopted, _)| adopted == configured))
+            };
+            let addresses: Vec<_> = serving.binds.iter().filter(given_up).map(|(is, _)| *is).collect();
+            if !addresses.is_empty() {
+                for inbox in self.inboxes.iter() {
+                    let (listener, addresses) = (serving.shared.id, addresses.clone());
+                    inbox.send(Command::SetAside { listener, addresses });
+                }
+            }
+        }
         let mut old = std::mem::take(&mut state.serving);
         let mut kept = Vec::new();
         for prepared in prepared {
@@ -72,11 +88,19 @@ impl Handle {
             kept.push(Kept { shared: Arc::clone(&serving.shared), target, leaves: None });
             state.serving.push(serving);
         }
+        // Those that go now are still asked for by their names until who asks was told, too.
+        let known = state.serving.iter().chain(&old).map(|serving| Arc::clone(&serving.shared)).collect();
+        *self.known.write() = known;
         self.retire(old, kept);
         Ok(())
     }
 
-    fn prepare<'a>(&self, listener: &'a config::Listener, state: &State) -> Result<Prepared<'a>, StartError> {
+    fn prepare<'a>(
+        &self,
+        listener: &'a config::Listener,
+        config: &config::Config,
+        state: &State,
+    ) -> Result<Prepared<'a>, StartError> {
         let name = || listener.name.clone();
         let settings =
             Settings::new(listener).map_err(|text| StartError::Network { listener: name(), text })?;
@@ -85,9 +109,22 @@ impl Handle {
         let known = state.serving.iter().find(|serving| serving.shared.name == listener.name);
         let is_bound =
             |address: &SocketAddr| known.is_some_and(|known| known.binds.iter().any(|(is, _)| is == address));
-        let new = listener.bind.iter().filter(|address| !is_bound(address));
-        let bound = new.map(|address| self.bind(listener, *address)).collect::<Result<_, _>>()?;
-        Ok(Prepared { config: listener, settings: Arc::new(settings), target: Arc::new(target), bound })
+        let new: Vec<SocketAddr> =
+            listener.bind.iter().filter(|address| !is_bound(address)).copied().collect();
+        let mut bound = Vec::new();
+        let mut adopted = Vec::new();
+        let mut takes_over_ready = false;
+        for address in new {
+            match giver(address, config, state) {
+                Some((serving, actual)) => {
+                    takes_over_ready |= serving.shared.is_ready();
+                    adopted.push((address, actual));
+                }
+                None => bound.push(self.bind(listener, address)?),
+            }
+        }
+        let (settings, target) = (Arc::new(settings), Arc::new(target));
+        Ok(Prepared { config: listener, settings, target, bound, adopted, takes_over_ready })
     }
 
     /// One socket for each thread. The first one says which port it is, if any will do.
@@ -106,7 +143,7 @@ impl Handle {
 
     fn put_into_force(&self, prepared: Prepared<'_>, known: Option<Serving>, next: &mut u32) -> Serving {
         let now = self.clock.now();
-        let Prepared { config, settings, bound, .. } = prepared;
+        let Prepared { config, settings, bound, adopted, takes_over_ready, .. } = prepared;
         let (shared, mut binds) = match known {
             Some(known) => {
                 known.shared.reload(config, now);
@@ -118,13 +155,19 @@ impl Handle {
                 // Listeners with the same backends are not to check them all in the same moment.
                 let pool = Pool::new(config, self.seed.wrapping_add(u64::from(id)), now);
                 let (inboxes, bell) = (Arc::clone(&self.inboxes), Arc::clone(&self.charge.bell));
-                (Arc::new(Shared::new(id, &config.name, pool, inboxes, bell)), Vec::new())
+                let shared = Shared::new(id, &config.name, pool, inboxes, bell);
+                if takes_over_ready {
+                    shared.inherit_readiness();
+                }
+                (Arc::new(shared), Vec::new())
             }
         };
         binds.retain(|(configured, _)| config.bind.contains(configured));
         let keep: Vec<_> = binds.iter().map(|(configured, _)| *configured).collect();
         binds.extend(bound.iter().map(|bound| (bound.configured, bound.actual)));
-        self.serve(&shared, &settings, &keep, bound);
+        let adopt: Vec<_> = adopted.iter().map(|(configured, _)| *configured).collect();
+        binds.extend(adopted);
+        self.serve(&shared, &settings, &keep, &adopt, bound);
         Serving { shared, settings, binds, delay: config.deregistration_delay }
     }
 
@@ -145,7 +188,7 @@ impl Handle {
         *charge = kept;
         drop(charge);
         for serving in old {
-            self.serve(&serving.shared, &serving.settings, &[], Vec::new());
+            self.serve(&serving.shared, &serving.settings, &[], &[], Vec::new());
         }
         self.charge.bell.ring();
     }
@@ -156,6 +199,7 @@ impl Handle {
         shared: &Arc<Shared>,
         settings: &Arc<Settings>,
         keep: &[SocketAddr],
+        adopt: &[SocketAddr],
         mut bound: Vec<Bound>,
     ) {
         let (done, all_done) = mpsc::channel();
@@ -166,6 +210,7 @@ impl Handle {
                 shared: Arc::clone(shared),
                 settings: Arc::clone(settings),
                 keep: keep.to_vec(),
+                adopt: adopt.to_vec(),
                 sockets,
                 done: done.clone(),
             });
@@ -173,4 +218,26 @@ impl Handle {
         drop(done);
         all_done.iter().for_each(drop);
     }
+}
+
+/// The listener that has an address now and gives it up, and where it is really bound. Its sockets are handed on, so that the
+/// clients that wait at them lose nothing.
+fn giver<'a>(
+    address: SocketAddr,
+    config: &config::Config,
+    state: &'a State,
+) -> Option<(&'a Serving, SocketAddr)> {
+    // Any port is another one each time.
+    if address.port() == 0 {
+        return None;
+    }
+    let keeps = |serving: &Serving| {
+        let same = config.listeners.iter().find(|listener| listener.name == serving.shared.name);
+        same.is_some_and(|listener| listener.bind.contains(&address))
+    };
+    let givers = state.serving.iter().filter(|serving| !keeps(serving));
+    givers
+        .flat_map(|serving| serving.binds.iter().map(move |(is, actual)| (serving, *is, *actual)))
+        .find(|(_, configured, _)| *configured == address)
+        .map(|(serving, _, actual)| (serving, actual))
 }

@@ -11,30 +11,33 @@ use rustix::{
 use super::{
     access::Ending,
     link::{BACKEND, CLIENT, End, Link, Phase},
-    mover::Broken,
-    shared::{Choice, Waiter},
+    mover::{Broken, First},
+    shared::{Choice, Queue, Waiter},
     slab::Key,
     sockets,
     worker::Worker,
 };
+use crate::config::ProxyProtocol;
 
 /// Clients that are taken from one listener before the connections that are there get their turn.
 const BATCH: usize = 64;
 
 impl Worker {
     /// Takes the clients that wait at a listener.
-    pub(super) fn accept(&mut self, listener: usize, place: usize) -> Result<(), Errno> {
+    /// `true`: there may be more of them.
+    pub(super) fn accept(&mut self, listener: usize, place: usize) -> Result<bool, Errno> {
         for _ in 0..BATCH {
-            let Some(Some(local)) = self.listeners.get(listener) else { return Ok(()) };
-            let Some(Some((_, socket))) = local.sockets.get(place) else { return Ok(()) };
+            let Some(Some(local)) = self.listeners.get(listener) else { return Ok(false) };
+            let Some(Some((_, socket))) = local.sockets.get(place) else { return Ok(false) };
             match net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok((fd, peer)) => {
+                    self.mover.spare(&fd)?;
                     local.counters.accepted.add(1);
                     if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
                         self.admit(Link::new(fd, peer, listener as u32, self.now));
                     }
                 }
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(false),
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(errno);
                 }
@@ -42,7 +45,7 @@ impl Worker {
                 Err(_) => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn admit(&mut self, link: Link) {
@@ -66,32 +69,51 @@ impl Worker {
     pub(super) fn dial(&mut self, key: Key) {
         loop {
             let Some(link) = self.links.get_mut(key) else { return };
-            let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
+            let Some(Some(local)) = self.listeners.get_mut(link.listener as usize) else { return };
             let waiter = Waiter { thread: self.number, key };
             let client = sockets::plain(link.client().ip());
             let settings = &local.settings;
-            let (id, address) =
-                match local.shared.choose(self.now, client, &link.tried, waiter, settings.queue_length) {
-                    Choice::To(id, address) => (id, address),
-                    Choice::Wait => {
-                        if link.phase != Phase::Waiting {
-                            link.enter(Phase::Waiting, self.now);
-                        }
-                        return;
+            let waited = link.phase == Phase::Waiting;
+            let queue = if waited { Queue::Again } else { Queue::UpTo(settings.queue_length) };
+            let (id, address) = match local.shared.choose(self.now, client, &link.tried, waiter, queue) {
+                Choice::To(id, address) => (id, address),
+                Choice::Wait if waited => return,
+                Choice::Wait => {
+                    link.enter(Phase::Waiting, self.now);
+                    self.wheel.set(key.index, self.now.saturating_add(settings.queue));
+                    return self.watch_waiting(key);
+                }
+                Choice::Full => return self.close(key, Ending::NoRoom),
+                Choice::Refuse => {
+                    if waited {
+                        // The place that it was offered is of use to another one, perhaps.
+                        local.shared.pass_on();
                     }
-                    Choice::Full => return self.close(key, Ending::NoRoom),
-                    Choice::Refuse => return self.close(key, Ending::NoBackend),
-                };
+                    return self.close(key, Ending::NoBackend);
+                }
+            };
             link.backend = Some(id);
+            if waited {
+                // It may have been allowed to wait longer than a backend may take.
+                self.wheel.set(key.index, self.now.saturating_add(settings.connect));
+            }
             link.enter(Phase::Connecting, self.now);
-            let arrived = sockets::connect(address).and_then(|socket| {
-                let arrived = sockets::arrived(&socket);
+            let looks = local.near.look();
+            let first = sockets::connect(address).and_then(|socket| {
+                self.mover.spare(&socket)?;
                 link.ends[BACKEND] = End::new(socket);
-                arrived
+                if !looks {
+                    return Ok(First::OnItsWay);
+                }
+                let first = self.mover.first(link, settings.send_proxy == ProxyProtocol::None);
+                local.near.learn(!matches!(first, Ok(First::OnItsWay)));
+                local.counters.from_clients.add(link.moved[CLIENT]);
+                first
             });
-            match arrived {
-                Ok(true) => return self.open(key, EventFlags::empty()),
-                Ok(false) => {
+            match first {
+                Ok(First::Arrived { heard }) => return self.open(key, EventFlags::empty(), heard),
+                Ok(First::ClientGone) => return self.close(key, Ending::ClientCut),
+                Ok(First::OnItsWay) => {
                     if let Err(errno) = self.mover.watch(&mut link.ends[BACKEND], key, BACKEND, true) {
                         tracing::error!(%errno, "a socket cannot be watched");
                         self.close(key, Ending::NoBackend);
@@ -107,6 +129,17 @@ impl Worker {
         }
     }
 
+    /// A client that is gone is not to keep its place in the queue, nor to cost a backend a connection.
+    fn watch_waiting(&mut self, key: Key) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        if !link.ends[CLIENT].watched
+            && let Err(errno) = self.mover.watch(&mut link.ends[CLIENT], key, CLIENT, false)
+        {
+            tracing::error!(%errno, "a socket cannot be watched");
+            self.close(key, Ending::NoRoom);
+        }
+    }
+
     /// Epoll has something to say about a socket that is on its way.
     pub(super) fn on_connect(&mut self, key: Key, flags: EventFlags) {
         if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
@@ -119,7 +152,7 @@ impl Worker {
             return self.on_refusal(key, errno);
         }
         if flags.contains(EventFlags::OUT) {
-            self.open(key, flags);
+            self.open(key, flags, false);
         }
     }
 
@@ -131,15 +164,14 @@ impl Worker {
     }
 
     /// Leaves a backend. `true`: another one may be tried.
-    fn give_up(&mut self, key: Key, errno: Errno) -> bool {
+    pub(super) fn give_up(&mut self, key: Key, errno: Errno) -> bool {
         let Some(link) = self.links.get_mut(key) else { return false };
         let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return false };
         link.ends[BACKEND] = End::default();
         link.kept_alive = false;
-        if link.moved[CLIENT] < link.preface {
-            // A part of our own preface is left; the next backend gets a whole one.
-            self.mover.discard(&mut link.held[CLIENT]);
-        }
+        // A part of our own preface may be left; the next backend gets a whole one, and then what the client has said.
+        let unsent = link.preface.saturating_sub(link.moved[CLIENT]);
+        self.mover.drop_first(&mut link.held[CLIENT], usize::try_from(unsent).unwrap_or(usize::MAX));
         (link.moved[CLIENT], link.preface) = (0, 0);
         let Some(id) = link.backend.take() else { return false };
         if ours(errno) {
@@ -156,8 +188,8 @@ impl Worker {
         true
     }
 
-    /// The backend is there.
-    fn open(&mut self, key: Key, flags: EventFlags) {
+    /// The backend is there. `heard`: the client has just been listened to.
+    fn open(&mut self, key: Key, flags: EventFlags, heard: bool) {
         let Some(link) = self.links.get_mut(key) else { return };
         let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
         let settings = &local.settings;
@@ -171,11 +203,11 @@ impl Worker {
             self.wheel.set(key.index, self.now + settings.idle);
         }
         self.announce(key);
-        // Most clients have spoken by now.
         if let Some(link) = self.links.get_mut(key) {
-            link.ends[CLIENT].readable = true;
+            // Most clients have spoken by now.
+            link.ends[CLIENT].readable |= !heard;
             link.ends[BACKEND].readable = flags.contains(EventFlags::IN);
-            link.ends[BACKEND].hung = flags.contains(EventFlags::RDHUP);
+            link.ends[BACKEND].hear(flags);
         }
         if !self.pump(key, CLIENT) || (flags.contains(EventFlags::IN) && !self.pump(key, BACKEND)) {
             return;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -25,6 +25,7 @@ use super::{
     health::{Charge, Keeper, TargetError},
     inbox::{Command, Inbox},
     mover::Tuning,
+    shared::Shared,
     worker::{Start, Worker},
 };
 use crate::{config, core::BackendId};
@@ -105,7 +106,10 @@ pub struct Handle {
     pub(super) clock: Clock,
     pub(super) seed: u64,
     pub(super) inboxes: Arc<[Arc<Inbox>]>,
+    /// Locked for as long as a reload takes.
     pub(super) state: Mutex<State>,
+    /// The listeners again, for who must not wait for a reload.
+    pub(super) known: RwLock<Vec<Arc<Shared>>>,
     pub(super) charge: Arc<Charge>,
     open: Vec<Arc<AtomicU64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -127,6 +131,7 @@ impl LoadBalancer {
             seed: options.seed,
             inboxes: inboxes.map_err(StartError::Prepare)?.into(),
             state: Mutex::default(),
+            known: RwLock::default(),
             charge,
             open: (0..count).map(|_| Arc::default()).collect(),
             threads: Mutex::default(),
@@ -175,11 +180,14 @@ impl Handle {
         self.open.iter().map(|open| open.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether a listener is there and would find a healthy backend for a connection.
+    /// Whether a listener is there and would find a healthy backend for a connection. Answers at once, also while a reload
+    /// is under way, and is not shaken by one: what was ready stays so until its new backends have been checked.
     pub fn is_ready(&self, listener: &str) -> bool {
-        let state = self.state.lock();
-        let serving = state.serving.iter().find(|serving| serving.shared.name == listener);
-        serving.is_some_and(|serving| serving.shared.with(|book| book.pool.has_healthy()))
+        self.known
+            .read()
+            .iter()
+            .find(|shared| shared.name == listener)
+            .is_some_and(|shared| shared.is_ready())
     }
 
     /// No new connections for a backend; those that are there may end within the deregistration delay.
@@ -206,8 +214,9 @@ impl Handle {
     /// Takes no more connections, waits until those that are there have ended or `grace` is over, and ends.
     pub fn stop(&self, grace: Duration) {
         let listeners = std::mem::take(&mut self.state.lock().serving);
+        self.known.write().clear();
         for serving in &listeners {
-            self.serve(&serving.shared, &serving.settings, &[], Vec::new());
+            self.serve(&serving.shared, &serving.settings, &[], &[], Vec::new());
         }
         let until = Instant::now() + grace;
         while self.connections() > 0 && Instant::now() < until {
@@ -225,14 +234,7 @@ impl Handle {
         let state = self.state.lock();
         let serving = state.serving.iter().find(|serving| serving.shared.name == listener);
         let serving = serving.ok_or_else(|| UnknownError::Listener(listener.to_owned()))?;
-        let found = serving.shared.with(|book| {
-            let id = book.pool.find(backend);
-            if let Some(id) = id {
-                change(&mut book.pool, id);
-            }
-            id.is_some()
-        });
-        if !found {
+        if !serving.shared.change(backend, change) {
             return Err(UnknownError::Backend { listener: listener.to_owned(), backend: backend.to_owned() });
         }
         self.charge.bell.ring();
@@ -267,8 +269,12 @@ impl Handle {
             });
             let worker = worker.map_err(StartError::Prepare)?;
             let run = move || {
-                if let Err(errno) = worker.run() {
-                    tracing::error!(thread = number, %errno, "a thread of the balancer has failed");
+                let guard = Irreplaceable(number);
+                match worker.run() {
+                    Ok(()) => std::mem::forget(guard),
+                    Err(errno) => {
+                        tracing::error!(%errno, "a thread of the balancer can't wait for its sockets")
+                    }
                 }
             };
             spawn(format!("lb-{number}"), Box::new(run))?;
@@ -288,6 +294,17 @@ impl Handle {
                 tracing::error!("a thread of the balancer has panicked");
             }
         }
+    }
+}
+
+/// A thread without which the process is of no use: its clients are gone, whoever gives it an order waits for ever, and a
+/// process that still looks alive keeps its shared addresses. So it ends, and is started again or replaced by its peer.
+pub(super) struct Irreplaceable(pub(super) usize);
+
+impl Drop for Irreplaceable {
+    fn drop(&mut self) {
+        tracing::error!(thread = self.0, "a thread of the balancer has failed, and the process ends with it");
+        std::process::abort();
     }
 }
 

@@ -27,7 +27,9 @@ impl Worker {
             self.mover.discard(held);
         }
         // A cut takes with it what the client has not received yet, so bytes of just now are let through first.
-        let fresh = ending == Ending::BackendCut && self.now.saturating_sub(link.active) < JUST_NOW;
+        // One that was told that the backend has ended knows already.
+        let fresh = ending == Ending::BackendCut
+            && (link.ends[CLIENT].shut || self.now.saturating_sub(link.active) < JUST_NOW);
         let cuts = [(CLIENT, ending.cuts_client() && !fresh), (BACKEND, ending.cuts_backend())];
         for (side, cut) in cuts {
             if let Some(socket) = link.ends[side].fd()
@@ -100,10 +102,7 @@ impl Worker {
         let (Some(log), Some(Some(local))) = (&self.log, self.listeners.get(link.listener as usize)) else {
             return;
         };
-        let known = link.backend.and_then(|id| {
-            let known = local.shared.with(|book| book.pool.backends());
-            known.into_iter().find(|status| status.id == id)
-        });
+        let known = link.backend.and_then(|id| local.shared.with(|book| book.pool.backend(id)));
         log.write(&Record {
             time: jiff::Timestamp::now().to_string(),
             listener: &local.shared.name,

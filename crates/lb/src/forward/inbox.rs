@@ -20,11 +20,14 @@ pub(super) struct Inbox {
 
 #[derive(Debug)]
 pub(super) enum Command {
+    /// Take a listener's sockets at these addresses out of it, for the listener that adopts them in the same reload.
+    SetAside { listener: u32, addresses: Vec<SocketAddr> },
     /// Serve a listener like this from now on. Sockets for addresses that are not kept are closed.
     Serve {
         shared: Arc<Shared>,
         settings: Arc<Settings>,
         keep: Vec<SocketAddr>,
+        adopt: Vec<SocketAddr>,
         sockets: Vec<(SocketAddr, OwnedFd)>,
         done: Sender<()>,
     },

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 
+use rustix::event::epoll::EventFlags;
+
 use super::mover::Pipe;
 use crate::core::{BackendId, Time};
 
@@ -65,6 +67,14 @@ pub(super) struct End {
     pub(super) readable: bool,
     /// The other side has said its last word, so that a short read is not the end of what there is.
     pub(super) hung: bool,
+    /// The connection is dead, and not because of what we have done.
+    pub(super) lost: bool,
+    /// It has more to say than one turn allows, and waits for the next.
+    pub(super) queued: bool,
+    /// Its last word is in its socket, and nothing was lost: a short read is the end of what there is after all.
+    pub(super) finished: bool,
+    /// Small pieces leave at once (TCP_NODELAY). The first one does anyway.
+    pub(super) prompt: bool,
     /// Nothing more fits in for now.
     pub(super) blocked: bool,
     /// Known to epoll, for reading.
@@ -97,7 +107,8 @@ pub(super) enum Held {
 impl Link {
     pub(super) fn new(fd: OwnedFd, peer: SocketAddr, listener: u32, now: Time) -> Self {
         Self {
-            ends: [End { fd: Some(fd), ..End::default() }, End::default()],
+            // What is accepted has inherited its options.
+            ends: [End { prompt: true, ..End::new(fd) }, End::default()],
             held: [Held::Nothing, Held::Nothing],
             moved: [0; 2],
             preface: 0,
@@ -127,7 +138,14 @@ impl Link {
 
     /// A backend that has seen and said nothing of the client's can be swapped for another one.
     pub(super) fn is_untouched(&self) -> bool {
-        self.moved[CLIENT] <= self.preface && self.moved[BACKEND] == 0
+        // A client that was told of a backend's end cannot be told anything more by the next one.
+        self.moved[CLIENT] <= self.preface && self.moved[BACKEND] == 0 && !self.ends[CLIENT].shut
+    }
+
+    /// An end has said everything, all of it was passed on, and the rest of its connection is dead.
+    pub(super) fn is_lost(&self, end: usize) -> bool {
+        let side = &self.ends[end];
+        side.lost && side.ended && !side.shut && matches!(self.held[end], Held::Nothing)
     }
 
     /// Who the client is, as far as is known.
@@ -143,7 +161,38 @@ impl End {
         Self { fd: Some(fd), ..Self::default() }
     }
 
+    /// Takes what epoll has told of the other side's end. It is told only once.
+    pub(super) fn hear(&mut self, flags: EventFlags) {
+        let last = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        self.hung |= last;
+        // A read stops before urgent bytes, however many follow them.
+        let whole = !flags.intersects(EventFlags::ERR | EventFlags::PRI);
+        self.finished |= flags.contains(EventFlags::RDHUP) && whole;
+        // After our own last word this would say only that both sides have ended.
+        self.lost |= !self.shut && flags.intersects(EventFlags::HUP | EventFlags::ERR);
+    }
+
     pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.fd.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_lost_by_what_is_told_of_it_unless_we_have_ended_it() {
+        let told = |shut: bool, flags: EventFlags| {
+            let mut end = End { shut, ..End::default() };
+            end.hear(flags);
+            (end.hung, end.finished, end.lost)
+        };
+        let (ended, dead) = (EventFlags::RDHUP, EventFlags::HUP | EventFlags::RDHUP);
+        assert_eq!(told(false, EventFlags::IN), (false, false, false));
+        assert_eq!(told(false, ended), (true, true, false));
+        assert_eq!(told(false, dead), (true, true, true));
+        assert_eq!(told(false, dead | EventFlags::ERR), (true, false, true));
+        assert_eq!(told(true, dead), (true, true, false));
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! balancer  the handle: start, drain, stop         apply    reload           status   how things are
 //! worker    a thread's loop      arrive, preface   a connection's way in      depart   its way out
-//! mover     bytes                link, slab, wheel what a thread keeps of its connections
+//! mover     bytes                link, slab, wheel, turns   what a thread keeps of its connections
 //! health    checks, and what pools ask for in time
 //! shared    what threads share of a listener       inbox, counters, access   how they hear and tell
 //! ```
@@ -27,6 +27,9 @@ mod shared;
 mod slab;
 mod sockets;
 mod status;
+#[cfg(test)]
+mod tests;
+mod turns;
 mod wheel;
 mod worker;
 

@@ -4,7 +4,7 @@
 
 use std::{
     ops::Range,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -16,8 +16,9 @@ use rustix::{
 };
 
 use super::{
-    link::{End, Held, Link},
+    link::{BACKEND, CLIENT, End, Held, Link},
     slab::Key,
+    sockets,
 };
 
 /// Sizes and thresholds. The defaults were measured by `examples/splice_threshold.rs`: on loopback a spliced byte costs as much
@@ -40,6 +41,8 @@ const TURN: usize = 1 << 20;
 /// Borrowed buffers and pipes that are kept for the next borrower.
 const SPARE_BUFFERS: usize = 16;
 const SPARE_PIPES: usize = 16;
+/// Descriptors that connections leave: to health checks, the runtime API and shared addresses, which must work under any load.
+const RESERVED: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct Mover {
@@ -48,6 +51,8 @@ pub(super) struct Mover {
     buffers: Vec<Box<[u8]>>,
     pipes: Vec<Pipe>,
     tuning: Tuning,
+    /// Descriptors from this number on are for others.
+    pub(super) descriptors: RawFd,
 }
 
 #[derive(Debug)]
@@ -74,6 +79,18 @@ pub(super) enum Flow {
     More,
 }
 
+/// Whether a backend is there, after the first look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// It is. `heard`: what the client has said until now was read.
+    Arrived {
+        heard: bool,
+    },
+    /// Epoll will tell.
+    OnItsWay,
+    ClientGone,
+}
+
 enum Filled {
     /// Something is on its way or held now.
     Some(usize),
@@ -95,7 +112,17 @@ impl Mover {
     pub(super) fn new(tuning: Tuning) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let scratch = vec![0; tuning.buffer].into_boxed_slice();
-        Ok(Self { epoll, scratch, buffers: Vec::new(), pipes: Vec::new(), tuning })
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        // Where there are so few that no connection would be left, the first ones have them.
+        let ours = limit.map(|limit| limit - RESERVED.min(limit / 4));
+        let descriptors = ours.and_then(|ours| RawFd::try_from(ours).ok()).unwrap_or(RawFd::MAX);
+        Ok(Self { epoll, scratch, buffers: Vec::new(), pipes: Vec::new(), tuning, descriptors })
+    }
+
+    /// Refuses a descriptor that is not for connections: the kernel gives the lowest one that is free, so that from here on
+    /// there are only those that were left for others.
+    pub(super) fn spare(&self, fd: impl AsFd) -> Result<(), Errno> {
+        if fd.as_fd().as_raw_fd() < self.descriptors { Ok(()) } else { Err(Errno::MFILE) }
     }
 
     /// Moves what `from` has to say to the other end, as far as it goes.
@@ -127,6 +154,38 @@ impl Mover {
         }
     }
 
+    /// Finds out whether a backend that was set out for is there already, best by telling it the client's first words: it would
+    /// block before. What it does not take stays with us, for it or for another one.
+    pub(super) fn first(&mut self, link: &mut Link, may_speak: bool) -> Result<First, Errno> {
+        let Some(backend) = link.ends[BACKEND].fd() else { return Err(Errno::BADF) };
+        let Some(client) = link.ends[CLIENT].fd() else { return Ok(First::ClientGone) };
+        let arrived = |arrived, heard| if arrived { First::Arrived { heard } } else { First::OnItsWay };
+        if !may_speak || !matches!(link.held[CLIENT], Held::Nothing) {
+            return sockets::arrived(backend).map(|there| arrived(there, false));
+        }
+        let count = match net::recv(client, &mut *self.scratch, RecvFlags::empty()) {
+            Ok((_, 0)) => return sockets::arrived(backend).map(|there| arrived(there, false)),
+            Ok((_, count)) => count,
+            Err(Errno::AGAIN) => return sockets::arrived(backend).map(|there| arrived(there, true)),
+            Err(Errno::INTR) => return sockets::arrived(backend).map(|there| arrived(there, false)),
+            Err(_) => return Ok(First::ClientGone),
+        };
+        let sent = net::send(backend, &self.scratch[..count], SendFlags::NOSIGNAL);
+        link.ends[CLIENT].readable = link.ends[CLIENT].hung || count == self.scratch.len();
+        let written = sent.unwrap_or(0);
+        link.moved[CLIENT] += written as u64;
+        if written < count {
+            self.keep(link, CLIENT, written..count);
+            // It is not known to epoll yet, and will be with this.
+            link.ends[BACKEND].blocked = sent.is_ok();
+        }
+        match sent {
+            Ok(_) => Ok(First::Arrived { heard: true }),
+            Err(Errno::AGAIN) => Ok(First::OnItsWay),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// One buffer full, from one socket to the other.
     fn copy(&mut self, link: &mut Link, key: Key, from: usize, full: &mut u32) -> Result<Filled, Broken> {
         let to = 1 - from;
@@ -142,6 +201,7 @@ impl Mover {
         };
         if count < self.scratch.len() {
             // Less than was asked for: the socket is empty, and whatever comes now makes a new edge.
+            link.ends[from].ended = link.ends[from].finished;
             link.ends[from].readable = link.ends[from].hung;
         } else {
             *full += 1;
@@ -152,6 +212,7 @@ impl Mover {
             // The end follows at once, and travels in the same packet.
             flags |= SendFlags::MORE;
         }
+        hasten(link, from)?;
         let sent = net::send(fd(link, to)?, &self.scratch[..count], flags);
         let written = sent.unwrap_or(0);
         link.moved[from] += written as u64;
@@ -208,6 +269,10 @@ impl Mover {
     fn flush(&mut self, link: &mut Link, key: Key, from: usize) -> Result<bool, Broken> {
         let to = 1 - from;
         loop {
+            if matches!(link.held[from], Held::Nothing) {
+                return Ok(true);
+            }
+            hasten(link, from)?;
             let target = fd(link, to)?;
             let (sent, left) = match &link.held[from] {
                 Held::Nothing => return Ok(true),
@@ -255,7 +320,7 @@ impl Mover {
 
     /// Makes an end known to epoll. If there is something to be told already, it is told at the next wait.
     pub(super) fn watch(&mut self, end: &mut End, key: Key, side: usize, room: bool) -> Result<(), Errno> {
-        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let mut flags = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         if room || end.blocked {
             flags |= EventFlags::OUT;
             end.watched_for_room = true;
@@ -286,6 +351,16 @@ impl Mover {
         buffer[bytes.len()..end].copy_from_slice(after);
         self.discard(&mut old);
         *held = Held::Bytes { buffer, start: 0, end };
+    }
+
+    /// Forgets the first so many of the bytes that are held.
+    pub(super) fn drop_first(&mut self, held: &mut Held, count: usize) {
+        if let Held::Bytes { start, end, .. } = held {
+            *start = start.saturating_add(count).min(*end);
+            if start == end {
+                self.release(held);
+            }
+        }
     }
 
     /// Takes back what a link has borrowed.
@@ -321,6 +396,7 @@ impl Mover {
             return Some(pipe);
         }
         let (reader, writer) = pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
+        self.spare(&writer).ok()?;
         // Without the right to a bigger one the usual size does too.
         let _ = pipe::fcntl_setpipe_size(&writer, self.tuning.pipe);
         Some(Pipe { reader, writer })
@@ -348,6 +424,16 @@ pub(super) fn key_of(token: u64) -> Option<(Key, usize)> {
 
 fn fd(link: &Link, end: usize) -> Result<BorrowedFd<'_>, Broken> {
     link.ends[end].fd().map(AsFd::as_fd).ok_or(Broken { end, by_writing: false, errno: Errno::BADF })
+}
+
+/// Before the second piece: the kernel would keep it back until the first one is acknowledged.
+fn hasten(link: &mut Link, from: usize) -> Result<(), Broken> {
+    let to = 1 - from;
+    if link.moved[from] > 0 && !link.ends[to].prompt {
+        link.ends[to].prompt = true;
+        sockets::be_prompt(fd(link, to)?);
+    }
+    Ok(())
 }
 
 /// `from` has ended and everything it said is written. When that makes the link over, closing says it all.

@@ -45,6 +45,12 @@ impl Worker {
                 if let Header::Proxied { source, destination } = header {
                     link.named = Some(Box::new(Named { client: source, local: destination }));
                 }
+                let client = sockets::plain(link.client().ip());
+                let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
+                // Whoever sent the header was allowed to; so must be the one that it speaks for.
+                if !local.settings.allows(client) {
+                    return self.close(key, Ending::NotAllowed);
+                }
                 self.dial(key);
             }
         }

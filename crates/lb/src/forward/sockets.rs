@@ -45,12 +45,17 @@ pub(super) fn listen(address: SocketAddr, liveness: Liveness) -> Result<OwnedFd,
 /// for the first bytes, which usually follow at once; `acknowledge` sends it when they do not.
 pub(super) fn connect(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = stream(address)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_tcp_quickack(&socket, false)?;
     match net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(errno) => Err(errno),
     }
+}
+
+/// From now on small pieces leave at once. The first one of a connection does anyway, and most have no second.
+pub(super) fn be_prompt(socket: impl AsFd) {
+    // A socket that has no such option any more is gone already.
+    let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
 /// Tells a backend to which nothing was said yet that we are there: it may be the one that speaks first.

@@ -2,6 +2,7 @@
 //! waits but epoll, and nothing is allocated for an event.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     os::fd::OwnedFd,
     sync::{
@@ -28,6 +29,7 @@ use super::{
     shared::Shared,
     slab::{Key, Slab},
     sockets,
+    turns::Turns,
 };
 use crate::core::Time;
 
@@ -37,6 +39,10 @@ const EVENTS: usize = 256;
 const INBOX: u64 = (1 << 33) - 1;
 const PLACE_BITS: u32 = 12;
 const PLACES: u64 = 1 << PLACE_BITS;
+/// Batches of clients that are taken from a socket before it is closed: as many as the kernel keeps, and no endless flood.
+const LAST_ROUNDS: usize = 1024;
+/// After so many connections it is looked at again whether backends are near.
+const LOOK_AGAIN: u8 = 63;
 /// How long accepting rests when there are no descriptors left.
 const REST: Time = 100_000;
 
@@ -47,16 +53,18 @@ pub(super) struct Worker {
     pub(super) mover: Mover,
     pub(super) links: Slab<Link>,
     pub(super) wheel: super::wheel::Wheel,
-    /// By the listener's id. One that is gone stays while it has connections.
+    /// By the listener's id. One that is gone stays while it has connections, and is forgotten by a later reload.
     pub(super) listeners: Vec<Option<Local>>,
     pub(super) log: Option<Log>,
     /// Connections below this age are not shed gently.
     pub(super) young: Time,
     inbox: Arc<Inbox>,
+    /// Listening sockets on their way from one listener to another, within one reload.
+    aside: Vec<(SocketAddr, OwnedFd)>,
     /// How many connections there are, for others to see.
     open: Arc<AtomicU64>,
     /// Links that have more to move, once the others had their turn.
-    again: Vec<(Key, usize)>,
+    again: Turns,
     /// Accepting rests until then.
     resting: Option<Time>,
     over: bool,
@@ -68,6 +76,14 @@ pub(super) struct Local {
     pub(super) settings: Arc<Settings>,
     pub(super) counters: Arc<Counters>,
     pub(super) sockets: Vec<Option<(SocketAddr, OwnedFd)>>,
+    pub(super) near: Near,
+}
+
+/// Whether backends are reached within the call that sets out for them, as on this machine. Looked at again now and then.
+#[derive(Debug, Default)]
+pub(super) struct Near {
+    /// Connections for which it is not looked at.
+    skip: u8,
 }
 
 /// What a thread is started with.
@@ -78,6 +94,21 @@ pub(super) struct Start {
     pub(super) open: Arc<AtomicU64>,
     pub(super) tuning: Tuning,
     pub(super) log: Option<Log>,
+}
+
+// === impl Near ===
+
+impl Near {
+    /// Whether the next connection is worth a look.
+    pub(super) fn look(&mut self) -> bool {
+        let look = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        look
+    }
+
+    pub(super) fn learn(&mut self, near: bool) {
+        self.skip = if near { 0 } else { LOOK_AGAIN };
+    }
 }
 
 // === impl Worker ===
@@ -98,8 +129,9 @@ impl Worker {
             log: start.log,
             young: u64::try_from(start.tuning.young.as_micros()).unwrap_or(Time::MAX),
             inbox: start.inbox,
+            aside: Vec::new(),
             open: start.open,
-            again: Vec::new(),
+            again: Turns::default(),
             resting: None,
             over: false,
         })
@@ -149,18 +181,20 @@ impl Worker {
 
     fn on_socket(&mut self, key: Key, side: usize, flags: EventFlags) {
         let Some(link) = self.links.get_mut(key) else { return };
-        let last = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        // Told only once, and also to those who cannot act on it yet.
-        link.ends[side].hung |= last;
+        // Also told to those who cannot act on it yet.
+        link.ends[side].hear(flags);
         match link.phase {
             Phase::Open => {}
             Phase::Connecting if side == BACKEND => return self.on_connect(key, flags),
             Phase::Header if side == CLIENT => return self.on_header(key),
+            Phase::Waiting if side == CLIENT && flags.intersects(EventFlags::HUP | EventFlags::ERR) => {
+                return self.close(key, Ending::ClientCut);
+            }
             // Whatever the client says is read when there is somebody to tell it to.
             Phase::Connecting | Phase::Header | Phase::Waiting => return,
         }
         let end = &mut link.ends[side];
-        end.readable |= last || flags.contains(EventFlags::IN);
+        end.readable |= end.hung || flags.contains(EventFlags::IN);
         let room = end.blocked && flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
         end.blocked &= !room;
         if room && !self.pump(key, 1 - side) {
@@ -172,10 +206,15 @@ impl Worker {
     /// Moves bytes from one end to the other, and deals with what comes of it. `false`: the link is gone.
     pub(super) fn pump(&mut self, key: Key, from: usize) -> bool {
         let Some(link) = self.links.get_mut(key) else { return false };
+        if link.ends[from].queued {
+            // Its turn comes in this round anyway, and is as long as those of the others.
+            return true;
+        }
         let before = link.moved[from];
         let flow = self.mover.pump(link, key, from);
         let moved = link.moved[from] - before;
         let over = link.is_over();
+        let lost = link.is_lost(from);
         if moved > 0 {
             link.active = self.now;
             if let Some(Some(local)) = self.listeners.get(link.listener as usize) {
@@ -188,9 +227,14 @@ impl Worker {
                 self.close(key, Ending::Done);
                 false
             }
+            // Nothing more comes from there, and nothing reaches it: the other side would wait for nobody.
+            Ok(Flow::Rest) if lost => {
+                self.on_break(key, Broken { end: from, by_writing: false, errno: Errno::CONNRESET })
+            }
             Ok(Flow::Rest) => true,
             Ok(Flow::More) => {
-                self.again.push((key, from));
+                link.ends[from].queued = true;
+                self.again.ask(key, from);
                 true
             }
             Err(broken) => self.on_break(key, broken),
@@ -218,11 +262,14 @@ impl Worker {
     }
 
     fn go_on(&mut self) {
-        // Only what was there before: a link that has still more comes again after epoll was asked.
-        for _ in 0..self.again.len() {
-            let (key, from) = self.again.swap_remove(0);
+        let mut round = self.again.begin();
+        for (key, from) in round.drain(..) {
+            if let Some(link) = self.links.get_mut(key) {
+                link.ends[from].queued = false;
+            }
             self.pump(key, from);
         }
+        self.again.end(round);
         if self.resting.is_some_and(|until| until <= self.now) {
             self.resting = None;
             self.watch_listeners();
@@ -293,10 +340,12 @@ impl Worker {
 
     // --- commands ---
 
-    fn on_inbox(&mut self) {
+    pub(super) fn on_inbox(&mut self) {
         for command in self.inbox.take() {
             match command {
-                Command::Serve { shared, settings, keep, sockets, done } => {
+                Command::SetAside { listener, addresses } => self.set_aside(listener, &addresses),
+                Command::Serve { shared, settings, keep, adopt, mut sockets, done } => {
+                    sockets.extend(self.aside.extract_if(.., |(address, _)| adopt.contains(address)));
                     self.serve(shared, settings, &keep, sockets);
                     // Nobody may be waiting any more.
                     let _ = done.send(());
@@ -314,7 +363,7 @@ impl Worker {
         }
     }
 
-    fn serve(
+    pub(super) fn serve(
         &mut self,
         shared: Arc<Shared>,
         settings: Arc<Settings>,
@@ -331,8 +380,9 @@ impl Worker {
             settings: Arc::clone(&settings),
             counters,
             sockets: Vec::new(),
+            near: Near::default(),
         });
-        for (_, socket) in local.sockets.iter().flatten() {
+        for (_, socket) in local.sockets.iter().flatten().chain(&new) {
             // What is accepted from now on is as configured now; a socket that takes no options is none that we keep.
             let _ = sockets::keep_alive(socket, settings.liveness);
         }
@@ -351,13 +401,43 @@ impl Worker {
         }
         for place in leaving {
             // Who has connected already is still served.
-            let _ = self.accept(id, place);
+            let mut rounds = 0..LAST_ROUNDS;
+            while rounds.next().is_some() && matches!(self.accept(id, place), Ok(true)) {}
             if let Some(Some(local)) = self.listeners.get_mut(id) {
                 local.sockets[place] = None;
             }
         }
         if self.resting.is_none() {
             self.watch_listeners();
+        }
+        self.forget_unused();
+    }
+
+    /// Takes sockets from a listener, with the clients that wait at them, for another one.
+    fn set_aside(&mut self, listener: u32, addresses: &[SocketAddr]) {
+        let Some(Some(local)) = self.listeners.get_mut(listener as usize) else { return };
+        for entry in &mut local.sockets {
+            if let Some((address, socket)) = entry.take_if(|(address, _)| addresses.contains(address)) {
+                // While accepting rests it is not there, and what epoll knows of it is the old listener's in any case.
+                let _ = epoll::delete(&self.mover.epoll, &socket);
+                self.aside.push((address, socket));
+            }
+        }
+    }
+
+    /// Listeners that are gone, and their last connections too.
+    fn forget_unused(&mut self) {
+        let is_gone = |local: &Option<Local>| {
+            local.as_ref().is_some_and(|local| local.sockets.iter().all(Option::is_none))
+        };
+        if !self.listeners.iter().any(is_gone) {
+            return;
+        }
+        let used: BTreeSet<u32> = self.links.iter().map(|(_, link)| link.listener).collect();
+        for (id, local) in (0..).zip(&mut self.listeners) {
+            if is_gone(local) && !used.contains(&id) {
+                *local = None;
+            }
         }
     }
 }

@@ -3,12 +3,10 @@
 //! Unlike most examples: watches may be quiet for a day, checks ask for readiness and not for an open port, a refused
 //! connection goes to another server at once.
 
-use super::{MONITOR, RenderError, head};
-use crate::config::{
-    AllDown, Balance, CheckKind, Config, HealthCheck, Listener, ProxyProtocol, parse_prefix,
-};
+use super::{MONITOR, RenderError, head, is_shared};
+use crate::config::{AllDown, Balance, CheckKind, Config, HealthCheck, Listener, ProxyProtocol};
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The configuration of HAProxy.
 pub fn haproxy(config: &Config) -> Result<String, RenderError> {
@@ -81,8 +79,12 @@ fn frontend(listener: &Listener, config: &Config) -> String {
         let _ = writeln!(out, "    maxconn {}", listener.max_connections);
     }
     if !listener.allow.is_empty() {
-        let _ =
-            writeln!(out, "    tcp-request connection reject unless {{ src {} }}", listener.allow.join(" "));
+        let allowed = listener.allow.join(" ");
+        let _ = writeln!(out, "    tcp-request connection reject unless {{ src {allowed} }}");
+        if listener.accept_proxy {
+            // The first rule sees who is connected, this one whom the header names.
+            let _ = writeln!(out, "    tcp-request session reject unless {{ src {allowed} }}");
+        }
     }
     let _ = writeln!(out, "    option tcplog");
     let _ = writeln!(out, "    clitcpka-idle {keepalive}s");
@@ -209,9 +211,4 @@ fn balance(balance: Balance) -> &'static str {
 /// HAProxy writes IPv6 addresses without brackets.
 fn address(address: SocketAddr) -> String {
     format!("{}:{}", address.ip(), address.port())
-}
-
-fn is_shared(ip: IpAddr, config: &Config) -> bool {
-    let mut shared = config.vips.iter().flat_map(|vip| &vip.addresses);
-    shared.any(|address| parse_prefix(address).is_some_and(|(host, _)| host == ip))
 }

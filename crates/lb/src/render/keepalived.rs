@@ -94,7 +94,7 @@ fn command(check: &TrackCheck, config: &Config) -> Option<String> {
         TrackCheck::Listener(name) => {
             let index = config.listeners.iter().position(|listener| listener.name == *name)?;
             let listener = &config.listeners[index];
-            match local(listener).filter(|_| is_asked_through(listener)) {
+            match local(listener, config).filter(|_| is_asked_through(listener)) {
                 Some(at) => {
                     let path = listener.health.path.as_deref().unwrap_or("/readyz");
                     Some(format!("{CURL} --insecure https://{at}{path}"))

@@ -8,7 +8,7 @@ mod keepalived;
 pub use haproxy::haproxy;
 pub use keepalived::keepalived;
 
-use crate::config::{CheckKind, Listener};
+use crate::config::{CheckKind, Config, Listener, parse_prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A port of HAProxy, on loopback, that tells whether a listener has a healthy backend; Keepalived asks it.
@@ -39,15 +39,20 @@ fn head(program: &str, missing: &[String]) -> String {
     text
 }
 
-/// Where a listener can be reached from its own machine.
-fn local(listener: &Listener) -> Option<SocketAddr> {
-    let bind = listener.bind.first()?;
+/// Where a listener can be reached from its own machine, whoever holds the shared addresses.
+fn local(listener: &Listener, config: &Config) -> Option<SocketAddr> {
+    let bind = listener.bind.iter().find(|bind| !is_shared(bind.ip(), config))?;
     let ip = match bind.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
     Some(SocketAddr::new(ip, bind.port()))
+}
+
+fn is_shared(ip: IpAddr, config: &Config) -> bool {
+    let mut shared = config.vips.iter().flat_map(|vip| &vip.addresses);
+    shared.any(|address| parse_prefix(address).is_some_and(|(host, _)| host == ip))
 }
 
 /// Whether Keepalived can ask a backend through the listener; otherwise it asks HAProxy about it. Keys and tokens are left to

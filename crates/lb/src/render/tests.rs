@@ -73,6 +73,31 @@ fn keepalived_asks_through_the_proxy_and_outvotes() {
 }
 
 #[test]
+fn a_listener_at_the_shared_address_is_asked_about_where_it_always_answers() {
+    let mut config = full();
+    config.listeners[0].bind = vec!["192.168.30.30:6443".parse().unwrap()];
+    let text = keepalived(&config).unwrap();
+    // Whoever does not hold the address would ask the other machine, and nobody could ever take it.
+    assert!(!text.contains("https://192.168.30.30"), "{text}");
+    assert!(text.contains("http://127.0.0.1:9445/healthz"), "{text}");
+    config.listeners[0].bind.push("192.168.30.11:6443".parse().unwrap());
+    let text = keepalived(&config).unwrap();
+    assert!(text.contains("https://192.168.30.11:6443/readyz"), "{text}");
+}
+
+#[test]
+fn haproxy_judges_the_client_that_a_header_names_as_well() {
+    let mut config = full();
+    let talos = config.listeners.iter_mut().find(|listener| listener.name == "talos").unwrap();
+    talos.accept_proxy = true;
+    let front = section(&haproxy(&config).unwrap(), "frontend talos");
+    for at in ["connection", "session"] {
+        let rule = format!("tcp-request {at} reject unless {{ src 10.0.0.0/8 192.168.0.0/16 }}");
+        assert!(front.contains(&rule), "{rule}: {front}");
+    }
+}
+
+#[test]
 fn what_they_cannot_do_is_refused_or_told() {
     let mut config = full();
     config.listeners[0].health.token_file = Some("/etc/token".to_owned());

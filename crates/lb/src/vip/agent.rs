@@ -87,9 +87,6 @@ impl Agent {
                 // Perhaps by who asks an API server.
                 self.poll_at = 0;
             }
-            if readable.machine {
-                self.refresh();
-            }
             let now = self.now();
             // What has arrived comes before what is due: an advert in the socket means that its sender lives.
             self.each(now, |member, hands, index| {
@@ -100,6 +97,10 @@ impl Agent {
             self.watch_peers(&readable, now);
             self.look_at_tracks(now);
             self.each(now, |member, hands, _| member.on_timer(hands));
+            // After what is due: a holder that slept until the kernel took its addresses off puts none of them back.
+            if readable.machine {
+                self.refresh();
+            }
             if self.members.iter().any(Member::is_over) {
                 self.members.retain(|member| !member.is_over());
                 self.look(now);

@@ -73,8 +73,7 @@ fn ask(place: &Place<'_>, within: Duration) -> io::Result<u16> {
         .with_custom_certificate_verifier(Arc::new(TakesAll(provider)))
         .with_no_client_auth();
     let name = ServerName::try_from(place.host.to_owned()).map_err(io::Error::other)?;
-    let to = (place.host, place.port).to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-    let stream = TcpStream::connect_timeout(&to, within)?;
+    let stream = connect(place, within)?;
     stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
     let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
@@ -91,6 +90,18 @@ fn ask(place: &Place<'_>, within: Duration) -> io::Result<u16> {
         }
     }
     read_status(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// By the first of its addresses that answers: a name such as localhost has one of each family, a server perhaps not.
+fn connect(place: &Place<'_>, within: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for to in (place.host, place.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&to, within) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// `HTTP/1.1 200 OK`.
@@ -141,6 +152,19 @@ mod tests {
     use super::*;
     use rustls::pki_types::PrivateKeyDer;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_name_with_two_addresses_is_asked_at_the_one_that_answers() {
+        for bind in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(bind).unwrap();
+            let address = listener.local_addr().unwrap();
+            let place = Place { host: "localhost", port: address.port(), path: "/" };
+            let known: Vec<_> = ("localhost", address.port()).to_socket_addrs().unwrap().collect();
+            let connected = connect(&place, Duration::from_secs(1));
+            // Not every machine knows both.
+            assert_eq!(connected.is_ok(), known.contains(&address), "{known:?}");
+        }
+    }
 
     #[test]
     fn urls_are_read() {

@@ -1,8 +1,9 @@
 //! Which connections the holder of a virtual address has, so that its peers can tell the clients when it dies.
 //!
 //! The kernel's own table is read, not ours: so the connections of a kube-apiserver that listens on the virtual address by
-//! itself are there as well. The holder sends what changed several times a second and everything every few seconds; a peer
-//! forgets what it has not heard of for a while, so a lost datagram mends itself.
+//! itself are there as well. The holder sends what changed several times a second, and with it a part of the rest, so that
+//! everything has been said after a few seconds; a peer forgets what it has not heard of for a while, so a lost datagram mends
+//! itself. Never more at once than sockets hold: what overflows would be the same part each time.
 //!
 //! ```text
 //! datagram   "BLBC" 1 router-id  count(u16)  then per connection:  0 gone | 1 open, 4 | 6, client ip, port, service ip, port
@@ -10,15 +11,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Bound;
 
 const MAGIC: [u8; 4] = *b"BLBC";
 const VERSION: u8 = 1;
 /// Fits into one packet of an ordinary network, also with IPv6 and a signature.
 const PER_DATAGRAM: usize = 32;
 /// As many as a peer remembers for one router: a limit against a flood of made-up ones.
-const MOST: usize = 200_000;
+pub(super) const MOST: usize = 200_000;
 
-/// Microseconds between two sendings of everything.
+/// At most so many in one go.
+const AT_ONCE: usize = 8192;
+/// Microseconds in which everything is said again.
 const EVERYTHING_EVERY: u64 = 3_000_000;
 /// Microseconds after which a peer forgets what it has not heard of.
 const FORGET_AFTER: u64 = 10_000_000;
@@ -34,7 +38,9 @@ pub(super) struct Connection {
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     told: BTreeSet<Connection>,
-    everything_due: u64,
+    /// The last one that was said again, and when.
+    repeated: Option<Connection>,
+    repeated_at: u64,
 }
 
 /// A peer's side: what the holder has told, and when.
@@ -60,16 +66,39 @@ impl Reported {
         current: BTreeSet<Connection>,
         now: u64,
     ) -> Vec<Vec<u8>> {
-        let gone = self.told.difference(&current).map(|c| Entry { open: false, connection: *c });
+        let gone =
+            self.told.difference(&current).take(AT_ONCE).map(|c| Entry { open: false, connection: *c });
         let mut entries: Vec<Entry> = gone.collect();
-        let everything = now >= self.everything_due;
-        if everything {
-            self.everything_due = now + EVERYTHING_EVERY;
+        let room = AT_ONCE - entries.len();
+        let new = current.difference(&self.told).take(room).map(|c| Entry { open: true, connection: *c });
+        entries.extend(new);
+        let changes = entries.len();
+        let repeated = self.repeat(&current, AT_ONCE - changes, now);
+        for Entry { open, connection } in &entries {
+            if *open {
+                self.told.insert(*connection)
+            } else {
+                self.told.remove(connection)
+            };
         }
-        let told = current.iter().filter(|c| everything || !self.told.contains(c));
-        entries.extend(told.map(|c| Entry { open: true, connection: *c }));
-        self.told = current;
+        entries.extend(repeated.into_iter().map(|connection| Entry { open: true, connection }));
         entries.chunks(PER_DATAGRAM).map(|entries| encode(router_id, entries)).collect()
+    }
+
+    /// The part of what was told before that is due to be said again.
+    fn repeat(&mut self, current: &BTreeSet<Connection>, room: usize, now: u64) -> Vec<Connection> {
+        let since = now.saturating_sub(self.repeated_at).min(EVERYTHING_EVERY);
+        let due = (current.len() as u64 * since).div_ceil(EVERYTHING_EVERY) as usize;
+        let due = due.min(room).min(current.len());
+        if due == 0 {
+            return Vec::new();
+        }
+        self.repeated_at = now;
+        let after = self.repeated.map_or(Bound::Unbounded, Bound::Excluded);
+        let part = current.range((after, Bound::Unbounded)).chain(current);
+        let part: Vec<Connection> = part.take(due).copied().collect();
+        self.repeated = part.last().copied();
+        part.into_iter().filter(|connection| self.told.contains(connection)).collect()
     }
 
     /// Forgets what was told: this machine holds the address no more.
@@ -123,6 +152,11 @@ fn encode(router_id: u8, entries: &[Entry]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The router that a datagram says it is about, before anything of it is believed.
+pub(super) fn router_of(bytes: &[u8]) -> Option<u8> {
+    bytes.get(5).copied().filter(|_| bytes.starts_with(&MAGIC))
 }
 
 /// The router that a datagram is about, and what it says. `None`: it is none of ours, or broken.
@@ -227,7 +261,7 @@ mod tests {
         let first = reported.datagrams(7, BTreeSet::from([a]), 0);
         assert_eq!(decode(&first[0]).unwrap().0, 7);
         mirror.hear(&entries(&first), 0);
-        assert!(reported.datagrams(7, BTreeSet::from([a]), 1).is_empty(), "nothing changed");
+        assert!(reported.datagrams(7, BTreeSet::from([a]), 0).is_empty(), "nothing changed");
         let second = reported.datagrams(7, BTreeSet::from([b]), 2);
         assert_eq!(
             entries(&second),
@@ -238,6 +272,31 @@ mod tests {
         assert_eq!(entries(&all), [Entry { open: true, connection: b }]);
         assert_eq!(mirror.take(), [b]);
         assert!(mirror.take().is_empty());
+    }
+
+    #[test]
+    fn more_connections_than_a_socket_holds_are_told_and_stay_known() {
+        const COUNT: usize = 20_000;
+        // What a socket holds until the other side comes to read it.
+        const HOLDS: usize = 300;
+        const LOOK: u64 = 250_000;
+        let client = |number: usize| format!("10.{}.{}.1:4001", number / 256, number % 256);
+        let all: BTreeSet<Connection> =
+            (0..COUNT).map(|number| connection(&client(number), "10.0.0.9:6443")).collect();
+        let (mut reported, mut mirror) = (Reported::default(), Mirror::default());
+        for look in 0..160 {
+            let now = look * LOOK;
+            let datagrams = reported.datagrams(7, all.clone(), now);
+            mirror.hear(&entries(&datagrams[..datagrams.len().min(HOLDS)]), now);
+            mirror.forget_old(now);
+            assert!(look < 4 || mirror.len() == COUNT, "{} after {look} looks", mirror.len());
+        }
+        // All go at once.
+        for look in 160..170 {
+            let datagrams = reported.datagrams(7, BTreeSet::new(), look * LOOK);
+            mirror.hear(&entries(&datagrams[..datagrams.len().min(HOLDS)]), look * LOOK);
+        }
+        assert_eq!(mirror.len(), 0);
     }
 
     #[test]

@@ -18,6 +18,10 @@ use std::thread::JoinHandle;
 /// Whether a listener of ours, by its name, accepts connections and has a healthy backend. It must answer at once.
 pub type ListenerReady = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// What a reload changes, with everything done that could fail.
+#[derive(Debug)]
+pub struct Change(Vec<Prepared>);
+
 /// The virtual addresses of this machine. When it is dropped they are handed over to a peer.
 #[derive(Debug)]
 pub struct Vips {
@@ -50,8 +54,18 @@ impl Vips {
     /// Takes part in the election of exactly these. Those that stay keep their role; those that go are handed over. On an
     /// error everything is as it was.
     pub fn reload(&self, vips: &[Vip]) -> Result<(), Failed> {
+        self.commit(self.prepare(vips)?)
+    }
+
+    /// The first half of a reload: everything that can be refused. Nothing has changed yet.
+    pub fn prepare(&self, vips: &[Vip]) -> Result<Change, Failed> {
         check_capabilities(vips)?;
-        self.send_reload(prepare_all(vips, &self.waker)?)
+        prepare_all(vips, &self.waker).map(Change)
+    }
+
+    /// The second half. It fails only where the thread is gone.
+    pub fn commit(&self, change: Change) -> Result<(), Failed> {
+        self.send_reload(change.0)
     }
 
     fn send_reload(&self, prepared: Vec<Prepared>) -> Result<(), Failed> {

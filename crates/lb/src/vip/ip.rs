@@ -64,12 +64,14 @@ pub(super) fn read_ipv4(bytes: &[u8]) -> Option<Ipv4Packet<'_>> {
 
 /// An acknowledgement that fits no connection, from `service` to `client`. A client that still has a connection there
 /// answers with where it stands, the machine that has the address now knows of no such connection, and resets it in the
-/// client's own numbers: so nobody needs to know the numbers of the lost connection.
-pub(super) fn stray_acknowledgement(service: SocketAddr, client: SocketAddr) -> Option<Vec<u8>> {
+/// client's own numbers: so nobody needs to know the numbers of the lost connection. `number` is the one that it is sent with:
+/// a client that happens to expect just that one takes it for good and says nothing, so the next one is to be far from it.
+pub(super) fn stray_acknowledgement(service: SocketAddr, client: SocketAddr, number: u32) -> Option<Vec<u8>> {
     let mut segment = Vec::with_capacity(20);
     segment.extend(service.port().to_be_bytes());
     segment.extend(client.port().to_be_bytes());
-    segment.extend([0; 8]);
+    segment.extend(number.to_be_bytes());
+    segment.extend([0; 4]);
     segment.extend([0x50, TCP_ACK, 0, 0, 0, 0, 0, 0]);
     let sum = checksum(service.ip(), client.ip(), TCP, &segment);
     segment[16..18].copy_from_slice(&sum.to_be_bytes());
@@ -140,7 +142,7 @@ mod tests {
         {
             let (service, client): (SocketAddr, SocketAddr) =
                 (service.parse().unwrap(), client.parse().unwrap());
-            let packet = stray_acknowledgement(service, client).unwrap();
+            let packet = stray_acknowledgement(service, client, 7).unwrap();
             let segment = &packet[packet.len() - 20..];
             assert_eq!(checksum(service.ip(), client.ip(), TCP, segment), 0);
             assert_eq!(segment[13], TCP_ACK);

@@ -23,6 +23,8 @@ const HELLO: u8 = b'H';
 const GOODBYE: u8 = b'G';
 /// Before a holder that refused is asked again: it may not be one of ours.
 const RETRY_AFTER: Time = 5_000_000;
+/// Without descriptors or memory nobody is let in for so long: asked again at once, the kernel would say the same.
+const REST: Time = 100_000;
 /// A connection that says nothing for so long is checked, so that one to a machine that is long gone does not stay.
 const CHECK_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -52,6 +54,8 @@ struct End {
     peers: Vec<IpAddr>,
     listener: OwnedFd,
     standbys: Vec<OwnedFd>,
+    /// Nobody is let in until then.
+    resting: Option<Time>,
 }
 
 /// A standby's connection.
@@ -103,7 +107,7 @@ impl Lifelines {
     }
 
     pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let ends = self.ends.iter().flat_map(|end| end.standbys.iter().chain([&end.listener]));
+        let ends = self.ends.iter().flat_map(End::sockets);
         let lines = self.lines.iter().filter_map(|line| match &line.state {
             State::Connecting(socket) | State::Connected(socket) => Some(PollFd::new(socket, PollFlags::IN)),
             State::Refused(_) => None,
@@ -116,13 +120,16 @@ impl Lifelines {
             State::Refused(until) => Some(until),
             _ => None,
         });
-        refused.min().unwrap_or(Time::MAX)
+        refused.chain(self.ends.iter().filter_map(|end| end.resting)).min().unwrap_or(Time::MAX)
     }
 
     /// Takes what has happened. Returns the holders whose process has ended, with their interfaces.
     pub(super) fn work(&mut self, readable: bool, now: Time) -> Vec<(String, IpAddr)> {
-        if readable {
-            self.ends.iter_mut().for_each(End::work);
+        for end in &mut self.ends {
+            let rested = end.resting.take_if(|until| now >= *until).is_some();
+            if readable || rested {
+                end.work(now);
+            }
         }
         let mut ended = Vec::new();
         for line in &mut self.lines {
@@ -144,18 +151,30 @@ impl End {
         rustix::net::bind(&listener, &sys::on_link(way.source, PORT, way.interface.index))?;
         rustix::net::listen(&listener, MOST as i32)?;
         let (interface, source, peers) = (way.interface.index, way.source, way.peers.to_vec());
-        Ok(Self { interface, source, peers, listener, standbys: Vec::new() })
+        Ok(Self { interface, source, peers, listener, standbys: Vec::new(), resting: None })
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.standbys.iter().chain(self.resting.is_none().then_some(&self.listener))
     }
 
     fn is_on(&self, way: &Way<'_>) -> bool {
         self.interface == way.interface.index && self.source == way.source && self.peers == way.peers
     }
 
-    fn work(&mut self) {
+    fn work(&mut self, now: Time) {
         // Nobody has anything to say here: whoever speaks or goes is let go.
         self.standbys.retain(|standby| heard(standby) == Heard::Nothing);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok((standby, from)) = rustix::net::acceptfrom_with(&self.listener, flags) {
+        while self.resting.is_none() {
+            let (standby, from) = match rustix::net::acceptfrom_with(&self.listener, flags) {
+                Ok(accepted) => accepted,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.resting = Some(now + REST);
+                    return;
+                }
+                Err(_) => return,
+            };
             let from = from.and_then(|from| SocketAddr::try_from(from).ok());
             let known = from.is_some_and(|from| self.peers.is_empty() || self.peers.contains(&from.ip()));
             let room = known && self.standbys.len() < MOST;
@@ -248,6 +267,8 @@ fn begin(interface: &Interface, source: IpAddr, holder: IpAddr) -> Option<OwnedF
     let connect = || -> rustix::io::Result<OwnedFd> {
         let socket = open_tcp(interface, source)?;
         rustix::net::bind(&socket, &sys::on_link(source, 0, interface.index))?;
+        // An end that somebody elsewhere made up counts as little as a beginning.
+        sys::only_from_this_link(&socket, source)?;
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_keepidle(&socket, CHECK_AFTER)?;
         match rustix::net::connect(&socket, &sys::on_link(holder, PORT, interface.index)) {
@@ -270,4 +291,50 @@ fn open_tcp(interface: &Interface, like: IpAddr) -> rustix::io::Result<OwnedFd> 
         }
     }
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Machine;
+    use super::*;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::process::Command;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn lifelines(interface: &Interface) -> Lifelines {
+        let mut lifelines = Lifelines::default();
+        let way = Way { interface, source: HERE, peers: &[], holder: None };
+        lifelines.keep([way].into_iter(), 0);
+        assert_eq!(lifelines.ends.len(), 1, "the port is free");
+        lifelines
+    }
+
+    /// In a process of its own: a limit is for all of it.
+    #[test]
+    fn without_descriptors_it_rests() {
+        const INSIDE: &str = "BUTLER_LB_TEST_NO_DESCRIPTORS";
+        if std::env::var_os(INSIDE).is_none() {
+            let test = "vip::lifeline::tests::without_descriptors_it_rests";
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            let again = again.args(["--exact", test]).env(INSIDE, "1").output().unwrap();
+            assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
+            return;
+        }
+        let machine = Machine::look().unwrap();
+        let interface = machine.interface("lo").unwrap();
+        let mut lifelines = lifelines(interface);
+        let _standby = begin(interface, HERE, HERE).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        assert_eq!(lifelines.poll_fds().count(), 1);
+        lifelines.work(true, 1);
+        assert_eq!(lifelines.poll_fds().count(), 0, "the kernel would say the same at once");
+        assert_eq!(lifelines.next_deadline(), 1 + REST);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        lifelines.work(false, REST);
+        assert_eq!(lifelines.poll_fds().count(), 0);
+        lifelines.work(false, 1 + REST);
+        assert_eq!(lifelines.poll_fds().count(), 2, "the standby is in");
+    }
 }

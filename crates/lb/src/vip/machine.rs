@@ -1,13 +1,16 @@
 //! What the kernel has said about this machine's interfaces and addresses, kept current by what it says later.
 
 use super::netlink::{Assigned, Change, Heard, Interface, Monitor, Netlink};
+use super::renewer::Renewer;
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
 use std::net::IpAddr;
 
 /// Interfaces and addresses, and the way to change the latter.
 #[derive(Debug)]
 pub(super) struct Machine {
     netlink: Netlink,
+    renewer: Renewer,
     monitor: Monitor,
     interfaces: Vec<Interface>,
     assigned: Vec<Assigned>,
@@ -21,7 +24,9 @@ impl Machine {
         let monitor = Monitor::open()?;
         let mut netlink = Netlink::open()?;
         let (interfaces, assigned) = (netlink.interfaces()?, netlink.addresses()?);
-        Ok(Self { netlink, monitor, interfaces, assigned })
+        let renewer = Renewer::start(Netlink::open()?)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        Ok(Self { netlink, renewer, monitor, interfaces, assigned })
     }
 
     pub(super) fn interface(&self, name: &str) -> Option<&Interface> {
@@ -36,13 +41,27 @@ impl Machine {
         self.assigned.iter().find(|a| a.interface == interface && a.address == address)
     }
 
-    pub(super) fn add(&mut self, interface: u32, address: IpAddr, prefix: u8) -> rustix::io::Result<()> {
-        self.netlink.add_address(interface, address, prefix)?;
+    /// Puts an address on an interface for so many seconds.
+    pub(super) fn add(
+        &mut self,
+        interface: u32,
+        address: IpAddr,
+        prefix: u8,
+        lifetime: u32,
+    ) -> rustix::io::Result<()> {
+        self.netlink.add_address(interface, address, prefix, lifetime)?;
+        self.renewer.hold(interface, address, prefix);
         self.take(Change::Address(Assigned { interface, address, prefix, ours: true, tentative: false }));
         Ok(())
     }
 
+    /// Has an address that was put on stay for so many seconds, without waiting for it.
+    pub(super) fn renew(&self, interface: u32, address: IpAddr, lifetime: u32) {
+        self.renewer.renew(interface, address, lifetime);
+    }
+
     pub(super) fn delete(&mut self, interface: u32, address: IpAddr, prefix: u8) -> rustix::io::Result<()> {
+        self.renewer.let_go(interface, address);
         self.netlink.delete_address(interface, address, prefix)?;
         self.assigned.retain(|a| a.interface != interface || a.address != address);
         Ok(())

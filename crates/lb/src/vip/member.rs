@@ -3,6 +3,7 @@
 //! The sockets come and go with the interface and its own address; the election stays, and is told by one more track check
 //! whether there is a way to speak.
 
+use super::clocks::Clocks;
 use super::lifeline;
 use super::machine::Machine;
 use super::netlink::{self, Interface};
@@ -10,17 +11,22 @@ use super::resets::{Order, Resets, Watched};
 use super::seal::{Seal, SealKeys};
 use super::status::{TrackStatus, VipStatus};
 use super::track::Tracks;
-use super::wire::{Arrived, Wire};
-use crate::config::Vip;
-use crate::core::Time;
+use super::wire::{Arrived, Sender, Wire};
+use crate::config::{Track, Vip};
+use crate::core::auth::Refused;
 use crate::core::neighbour::{self, Operation};
 use crate::core::vrrp::{Advert, Output, Role, Router, Settings};
+use crate::core::{SECOND, Time};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::net::IpAddr;
 
 /// Adverts that are taken before other things get their turn.
 const AT_ONCE: usize = 64;
+/// Seconds that an address stays without us, at least. The kernel looks once a second.
+const SHORTEST_LIFE: u32 = 3;
+/// Before a machine that could not put its addresses on stands again.
+const TRY_AGAIN_AFTER: Time = 5 * SECOND;
 
 /// A configured virtual address.
 #[derive(Debug)]
@@ -35,8 +41,12 @@ pub(super) struct Member {
     interface: Option<u32>,
     /// Addresses that we have put on the interface.
     held: Vec<(IpAddr, u8)>,
+    /// When the kernel is told that the addresses stay.
+    renew_at: Time,
     /// Why there is no way to speak.
     problem: Option<String>,
+    /// Why the addresses could not be put on, and when that is tried again.
+    unable: Option<(String, Time)>,
     stopping: bool,
     transitions: u64,
     /// Whether this machine took the addresses and has not given them up.
@@ -44,6 +54,7 @@ pub(super) struct Member {
     /// Whether it was ever fit to. Before that, what is not so is nothing to warn of.
     was_fit: bool,
     rejected: u64,
+    clocks: Clocks,
     failed_sends: u64,
 }
 
@@ -82,12 +93,15 @@ impl Member {
             router: None,
             interface: None,
             held: Vec::new(),
+            renew_at: Time::MAX,
             problem: None,
+            unable: None,
             stopping: false,
             transitions: 0,
             holding: false,
             was_fit: false,
             rejected: 0,
+            clocks: Clocks::default(),
             failed_sends: 0,
         }
     }
@@ -110,7 +124,15 @@ impl Member {
     }
 
     pub(super) fn next_deadline(&self) -> Time {
-        self.router.as_ref().map_or(Time::MAX, Router::next_deadline)
+        let router = self.router.as_ref().map_or(Time::MAX, Router::next_deadline);
+        let again = self.unable.as_ref().map_or(Time::MAX, |(_, again)| *again);
+        router.min(self.renew_at).min(again)
+    }
+
+    /// Seconds after which the kernel takes an address off that nobody renews: a process that was killed or hangs must not keep it
+    /// beside its next holder, and that one must not be slower.
+    fn lifetime(&self) -> u32 {
+        (3 * self.config.advert_ms).div_ceil(1000).max(SHORTEST_LIFE)
     }
 
     /// Whether other settings can be taken without an end and a new start.
@@ -131,11 +153,13 @@ impl Member {
         if config.peers != self.config.peers {
             self.wire = None;
         }
+        let same = same_checks(&self.config.track, &config.track);
         (self.config, self.addresses, self.tracks) = (config, addresses, tracks);
         self.seal = Seal::renew(self.seal.take(), keys);
-        let settings = self.wire.as_ref().map(|wire| self.settings(wire.source()));
+        // Also without a way to speak: what is told of checks from now on is about the new ones.
+        let settings = self.router.as_ref().map(|router| self.settings(router.source()));
         if let (Some(router), Some(settings)) = (&mut self.router, settings) {
-            let outputs = router.reconfigure(settings, hands.now);
+            let outputs = router.reconfigure(settings, &same, hands.now);
             self.apply(outputs, hands);
         }
     }
@@ -172,8 +196,8 @@ impl Member {
             Ok((interface, source)) => self.open(interface, source, hands),
             Err(problem) => self.close(problem, hands),
         }
-        let link = self.wire.as_ref().is_some_and(|wire| wire.interface().up);
-        self.tell_track(self.config.track.len(), link, hands);
+        let able = self.wire.as_ref().is_some_and(|wire| wire.interface().up) && self.unable.is_none();
+        self.tell_track(self.config.track.len(), able, hands);
         self.put_back(hands);
     }
 
@@ -225,7 +249,8 @@ impl Member {
                 self.router = Some(router);
             }
             Some(router) if reopen => {
-                let outputs = router.reconfigure(settings, hands.now);
+                let same = same_checks(&self.config.track, &self.config.track);
+                let outputs = router.reconfigure(settings, &same, hands.now);
                 self.apply(outputs, hands);
             }
             _ => {}
@@ -288,15 +313,32 @@ impl Member {
                 }
             };
             // Adverts of other virtual routers come in by the same socket, and are signed by other keys.
-            if arrived.payload.get(1) != Some(&self.config.router_id) {
+            if arrived.sender == Sender::Nobody || arrived.payload.get(1) != Some(&self.config.router_id) {
                 continue;
             }
             let from = arrived.from;
+            if arrived.sender == Sender::Stranger {
+                self.reject(from, "it comes from an address that is not among the peers");
+                continue;
+            }
             let read = match &mut self.seal {
                 None => read_advert(arrived.payload, &arrived),
                 Some(seal) => match seal.open(arrived.payload, from) {
                     Ok(bytes) => read_advert(bytes, &arrived),
-                    Err(why) => Err(why.to_string()),
+                    Err(why) => {
+                        let resigns = arrived.payload.get(2) == Some(&0);
+                        let by_clock = matches!(why, Refused::Clock { .. });
+                        if let (true, false, Some(router)) = (by_clock, resigns, &mut self.router) {
+                            router.on_doubtful_advert(hands.now);
+                        }
+                        if let Some(problem) = self.clocks.note(from, why, hands.now) {
+                            let (vip, refused) = (&self.config.name, self.clocks.refused());
+                            let advice =
+                                if by_clock { ". Have both machines set their clocks by NTP" } else { "" };
+                            tracing::warn!(%vip, %from, refused, "a peer's adverts are refused: {problem}{advice}");
+                        }
+                        Err(why.to_string())
+                    }
                 },
             };
             match (read, &mut self.router) {
@@ -325,6 +367,25 @@ impl Member {
             let outputs = router.on_timer(hands.now);
             self.apply(outputs, hands);
         }
+        if hands.now >= self.renew_at {
+            self.renew(hands);
+        }
+        if self.unable.take_if(|(_, again)| hands.now >= *again).is_some() {
+            self.look(hands);
+        }
+    }
+
+    fn renew(&mut self, hands: &mut Hands<'_>) {
+        let renewed = self.hold(hands);
+        self.fail_on(renewed, hands);
+    }
+
+    /// Without its addresses a holder must not say that it has them: another one may be able to.
+    fn fail_on(&mut self, held: Result<(), String>, hands: &mut Hands<'_>) {
+        if let Err(problem) = held {
+            self.unable = Some((problem, hands.now + TRY_AGAIN_AFTER));
+            self.tell_track(self.config.track.len(), false, hands);
+        }
     }
 
     /// A peer is known to be gone: by BFD, or by its kernel.
@@ -345,10 +406,12 @@ impl Member {
     }
 
     fn apply(&mut self, outputs: Vec<Output>, hands: &mut Hands<'_>) {
+        let mut held = Ok(());
         for output in outputs {
             match output {
+                Output::SendAdvert(_) | Output::Announce if held.is_err() => {}
                 Output::SendAdvert(advert) => self.send(&advert),
-                Output::AddAddress => self.hold(hands),
+                Output::AddAddress => held = self.hold(hands),
                 Output::DelAddress => self.let_go(hands),
                 Output::Announce => self.announce(),
                 Output::Become(role) => self.become_role(role, hands),
@@ -357,6 +420,7 @@ impl Member {
                 }
             }
         }
+        self.fail_on(held, hands);
     }
 
     fn send(&mut self, advert: &Advert) {
@@ -375,23 +439,35 @@ impl Member {
         }
     }
 
-    fn hold(&mut self, hands: &mut Hands<'_>) {
-        let Some(index) = self.interface else { return };
+    /// Has exactly the configured addresses on the interface, for another while.
+    fn hold(&mut self, hands: &mut Hands<'_>) -> Result<(), String> {
+        let Some(index) = self.interface else { return Ok(()) };
         for (address, prefix) in self.held.extract_if(.., |held| !self.addresses.contains(held)) {
             report("take off", address, hands.machine.delete(index, address, prefix));
         }
+        let lifetime = self.lifetime();
+        let mut outcome = Ok(());
         for (address, prefix) in &self.addresses {
-            if hands.machine.find(index, *address).is_none() {
-                report("put on", *address, hands.machine.add(index, *address, *prefix));
+            if self.held.contains(&(*address, *prefix)) && hands.machine.find(index, *address).is_some() {
+                hands.machine.renew(index, *address, lifetime);
+                continue;
             }
+            let added = hands.machine.add(index, *address, *prefix, lifetime);
+            if let Err(errno) = &added {
+                outcome = Err(format!("{address} can't be put on {}: {errno}", self.config.interface));
+            }
+            report("put on", *address, added);
         }
         self.held.clone_from(&self.addresses);
+        self.renew_at = hands.now + Time::from(lifetime) * SECOND / 3;
+        outcome
     }
 
     /// Takes our addresses off the interface, and those that an earlier life left there.
     fn let_go(&mut self, hands: &mut Hands<'_>) {
         let Some(index) = self.interface else { return };
         let held = std::mem::take(&mut self.held);
+        self.renew_at = Time::MAX;
         for (address, _) in held.iter().chain(&self.addresses) {
             if let Some(found) = hands.machine.find(index, *address).copied().filter(may_remove) {
                 report("take off", *address, hands.machine.delete(index, *address, found.prefix));
@@ -402,10 +478,12 @@ impl Member {
     /// Puts back what someone else took off.
     fn put_back(&mut self, hands: &mut Hands<'_>) {
         let Some(index) = self.wire.as_ref().map(|wire| wire.interface().index) else { return };
-        if self.held.iter().any(|(address, _)| hands.machine.find(index, *address).is_none()) {
+        let gone = |(address, _): &(IpAddr, u8)| hands.machine.find(index, *address).is_none();
+        if self.unable.is_none() && self.held.iter().any(gone) {
             tracing::warn!(vip = %self.config.name, "someone took an address off that we hold; it is put back");
-            self.hold(hands);
+            let held = self.hold(hands);
             self.announce();
+            self.fail_on(held, hands);
         }
     }
 
@@ -466,11 +544,12 @@ impl Member {
             holder: router.and_then(Router::holder).map(|(holder, _)| holder),
             transitions: self.transitions,
             rejected: self.rejected,
+            clock_refused: self.clocks.refused(),
             tracks: self.track_status(),
             bfd: Vec::new(),
             lifeline: false,
             mirrored: 0,
-            problem: self.problem.clone(),
+            problem: self.problem.clone().or_else(|| self.unable.as_ref().map(|(why, _)| why.clone())),
         }
     }
 
@@ -478,6 +557,12 @@ impl Member {
         let good = self.tracks.good().into_iter().enumerate();
         good.map(|(index, good)| TrackStatus { check: self.tracks.name(index), good }).collect()
     }
+}
+
+/// Of each of the new checks, which of the old ones it is; last of all, whether there is a way to speak.
+fn same_checks(old: &[Track], new: &[Track]) -> Vec<Option<usize>> {
+    let find = |track: &Track| old.iter().position(|known| known.check == track.check);
+    new.iter().map(find).chain([Some(old.len())]).collect()
 }
 
 fn read_advert(bytes: &[u8], arrived: &Arrived<'_>) -> Result<Advert, String> {
@@ -501,5 +586,21 @@ fn report(operation: &str, address: IpAddr, outcome: rustix::io::Result<()>) {
         Ok(()) => {}
         Err(Errno::PERM) => tracing::error!(%address, "{operation} the interface: NET_ADMIN is missing"),
         Err(errno) => tracing::error!(%address, %errno, "{operation} the interface"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TrackCheck;
+
+    #[test]
+    fn a_check_is_known_again_at_another_place_and_with_another_weight() {
+        let track = |name: &str, weight| Track { check: TrackCheck::Interface(name.to_owned()), weight };
+        let old = [track("eth0", 0), track("eth1", 20)];
+        assert_eq!(same_checks(&old, &old), [Some(0), Some(1), Some(2)]);
+        let new = [track("eth2", 0), track("eth1", 5), track("eth0", 0)];
+        assert_eq!(same_checks(&old, &new), [None, Some(1), Some(0), Some(2)]);
+        assert_eq!(same_checks(&old, &[]), [Some(2)]);
     }
 }

@@ -5,7 +5,7 @@ use super::sys;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::net::IpAddr;
 
 /// Marks an address as put there by us (`IFA_PROTO`), so that a later life knows which ones it may take off.
@@ -17,12 +17,12 @@ const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const DELETE_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
+pub(super) const ERROR: u16 = 2;
+pub(super) const DONE: u16 = 3;
 
 const REQUEST: u16 = 0x1;
 const ACK: u16 = 0x4;
-const DUMP: u16 = 0x300;
+pub(super) const DUMP: u16 = 0x300;
 const REPLACE: u16 = 0x100;
 const CREATE: u16 = 0x400;
 
@@ -43,7 +43,6 @@ const IS_UP: u32 = 0x1;
 const HAS_CARRIER: u32 = 0x1_0000;
 const NO_DUPLICATE_DETECTION: u32 = 0x02;
 const TENTATIVE: u32 = 0x40;
-const FOREVER: u32 = u32::MAX;
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,12 +97,12 @@ pub(super) enum Heard {
 }
 
 /// A request that is being built.
-struct Request(Vec<u8>);
+pub(super) struct Request(Vec<u8>);
 
 // === impl Request ===
 
 impl Request {
-    fn new(kind: u16, flags: u16, sequence: u32) -> Self {
+    pub(super) fn new(kind: u16, flags: u16, sequence: u32) -> Self {
         let mut bytes = Vec::with_capacity(96);
         bytes.extend(0_u32.to_ne_bytes());
         bytes.extend(kind.to_ne_bytes());
@@ -113,12 +112,12 @@ impl Request {
         Self(bytes)
     }
 
-    fn body(mut self, bytes: &[u8]) -> Self {
+    pub(super) fn body(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         self.0.extend(((value.len() + 4) as u16).to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
         self.0.extend(value);
@@ -126,7 +125,7 @@ impl Request {
         self
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         let length = self.0.len() as u32;
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
         self.0
@@ -137,7 +136,7 @@ impl Request {
 
 impl Netlink {
     pub(super) fn open() -> rustix::io::Result<Self> {
-        Ok(Self { socket: open(0, SocketFlags::CLOEXEC)?, sequence: 0 })
+        Ok(Self { socket: open(None, 0, SocketFlags::CLOEXEC)?, sequence: 0 })
     }
 
     pub(super) fn interfaces(&mut self) -> rustix::io::Result<Vec<Interface>> {
@@ -163,14 +162,16 @@ impl Netlink {
     }
 
     /// Puts an address on an interface. It is usable at once, and never chosen as the source of this machine's own
-    /// connections. One that is there already is fine.
+    /// connections. One that is there already is fine, and stays for another `lifetime`, in seconds: after that the kernel takes it
+    /// off by itself, whatever has become of us.
     pub(super) fn add_address(
         &mut self,
         interface: u32,
         address: IpAddr,
         prefix: u8,
+        lifetime: u32,
     ) -> rustix::io::Result<()> {
-        let mut request = self.address_request(
+        let request = self.address_request(
             NEW_ADDRESS,
             ACK | CREATE | REPLACE,
             interface,
@@ -178,13 +179,11 @@ impl Netlink {
             prefix,
             NO_DUPLICATE_DETECTION as u8,
         );
-        if address.is_ipv6() {
-            // Deprecated from the start: an IPv6 address would else be a candidate for the source of new connections.
-            let mut lifetimes = [0; 16];
-            lifetimes[4..8].copy_from_slice(&FOREVER.to_ne_bytes());
-            request = request.attribute(CACHE_INFO, &lifetimes);
-        }
+        // Deprecated from the start: an IPv6 address would else be a candidate for the source of new connections.
+        let preferred = if address.is_ipv6() { 0 } else { lifetime };
+        let lifetimes = [preferred, lifetime, 0, 0].map(u32::to_ne_bytes).concat();
         let request = request
+            .attribute(CACHE_INFO, &lifetimes)
             .attribute(FLAGS, &NO_DUPLICATE_DETECTION.to_ne_bytes())
             .attribute(PROTOCOL, &[OURS])
             .finish();
@@ -261,7 +260,8 @@ impl Netlink {
     }
 }
 
-fn acknowledged(body: &[u8]) -> rustix::io::Result<()> {
+/// What the kernel says of a request as a whole.
+pub(super) fn acknowledged(body: &[u8]) -> rustix::io::Result<()> {
     match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
         Some(0) => Ok(()),
         Some(code) => Err(Errno::from_raw_os_error(-code)),
@@ -270,8 +270,12 @@ fn acknowledged(body: &[u8]) -> rustix::io::Result<()> {
 }
 
 /// No protocol means the first one: routing.
-fn open(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+pub(super) fn open(
+    protocol: Option<Protocol>,
+    groups: u32,
+    flags: SocketFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
 }
@@ -280,7 +284,7 @@ fn open(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
 
 impl Monitor {
     pub(super) fn open() -> rustix::io::Result<Self> {
-        Ok(Self { socket: open(OUR_GROUPS, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)? })
+        Ok(Self { socket: open(None, OUR_GROUPS, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)? })
     }
 
     /// What has happened since the last call.
@@ -308,13 +312,13 @@ impl AsFd for Monitor {
 }
 
 /// One message in a buffer of several.
-struct Message<'a> {
-    kind: u16,
-    sequence: u32,
-    body: &'a [u8],
+pub(super) struct Message<'a> {
+    pub(super) kind: u16,
+    pub(super) sequence: u32,
+    pub(super) body: &'a [u8],
 }
 
-struct Messages<'a>(&'a [u8]);
+pub(super) struct Messages<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
     type Item = Message<'a>;
@@ -346,7 +350,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
@@ -356,6 +360,8 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn read_change(message: &Message<'_>) -> Option<Change> {
     match message.kind {
+        // Of a family: what a bridge says of its ports. One that leaves it is still there.
+        NEW_LINK | DELETED_LINK if message.body.first() != Some(&0) => None,
         NEW_LINK => read_link(message.body).map(Change::Link),
         DELETED_LINK => read_u32(message.body, 4).map(Change::LinkGone),
         NEW_ADDRESS => read_address(message.body).map(Change::Address),
@@ -422,12 +428,26 @@ pub(super) fn source_address(
     let like = *virtual_addresses.first()?;
     let is_link_local = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let wants_link_local = peers.iter().all(|peer| is_link_local(*peer));
-    assigned
+    let usable = assigned
         .iter()
         .filter(|a| a.interface == interface && sys::same_family(a.address, like))
         .filter(|a| !a.ours && !a.tentative && !virtual_addresses.contains(&a.address))
-        .find(|a| a.address.is_ipv4() || is_link_local(a.address) == wants_link_local)
-        .map(|a| a.address)
+        .filter(|a| a.address.is_ipv4() || is_link_local(a.address) == wants_link_local);
+    // Peers know us by the address in their network; a bare one may be another virtual router's.
+    let near =
+        |a: &&Assigned| peers.iter().any(|peer| network(a.address, a.prefix) == network(*peer, a.prefix));
+    let bare = |a: &&Assigned| a.prefix == if a.address.is_ipv4() { 32 } else { 128 };
+    usable.min_by_key(|a| (!near(a), bare(a))).map(|a| a.address)
+}
+
+/// The part of an address that its prefix covers.
+fn network(address: IpAddr, prefix: u8) -> (bool, u128) {
+    let (bits, most) = match address {
+        IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    };
+    let rest = u32::from(most - prefix.min(most));
+    (address.is_ipv4(), bits.checked_shr(rest).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -486,5 +506,47 @@ mod tests {
         assert_eq!(source(&["10.0.0.2"], &[]), None, "a virtual address is never a source");
         assert_eq!(source(&["fd00::9"], &[]).as_deref(), Some("fe80::2"));
         assert_eq!(source(&["fd00::9"], &["fd00::3"]).as_deref(), Some("fd00::2"));
+    }
+
+    #[test]
+    fn of_several_addresses_it_speaks_from_the_one_that_its_peers_know() {
+        let assigned = |address: &str, prefix| Assigned {
+            interface: 2,
+            address: address.parse().unwrap(),
+            prefix,
+            ours: false,
+            tentative: false,
+        };
+        let all = [
+            assigned("10.0.0.77", 32),
+            assigned("10.0.0.2", 24),
+            assigned("192.0.2.2", 24),
+            assigned("fd00::2", 64),
+            assigned("fd01::2", 64),
+        ];
+        let source = |vip: &str, peers: &[&str]| {
+            let peers: Vec<IpAddr> = peers.iter().map(|a| a.parse().unwrap()).collect();
+            source_address(&all, 2, &[vip.parse().unwrap()], &peers).map(|a| a.to_string())
+        };
+        assert_eq!(source("192.0.2.100", &["192.0.2.3"]).as_deref(), Some("192.0.2.2"));
+        assert_eq!(source("10.0.0.100", &["10.0.0.3"]).as_deref(), Some("10.0.0.2"));
+        assert_eq!(
+            source("10.0.0.100", &["203.0.113.1"]).as_deref(),
+            Some("10.0.0.2"),
+            "of none: not the bare one"
+        );
+        assert_eq!(source("fd01::9", &["fd01::3"]).as_deref(), Some("fd01::2"));
+    }
+
+    #[test]
+    fn what_a_bridge_says_of_its_ports_is_not_about_the_interface() {
+        let of_family = |family: u8| {
+            let mut body = vec![0; 16];
+            body[0] = family;
+            body[4] = 7;
+            read_change(&Message { kind: DELETED_LINK, sequence: 0, body: &body })
+        };
+        assert_eq!(of_family(0), Some(Change::LinkGone(7)));
+        assert_eq!(of_family(7), None);
     }
 }

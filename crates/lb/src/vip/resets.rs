@@ -8,6 +8,7 @@
 //! This is a thread of its own: reading the kernel's table can take longer than an advert may be late.
 
 use super::connections::{self, Connection, Mirror, Reported};
+use super::diag::Looker;
 use super::ip::{self, FROM_THIS_LINK};
 use super::netlink::Interface;
 use super::seal::{Seal, SealKeys};
@@ -18,6 +19,7 @@ use crate::core::Time;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,9 +33,21 @@ const PORT: u16 = 8112;
 const LOOK_EVERY: Time = 250_000;
 /// Of the time, at most this part goes into looking.
 const LOOK_SHARE: Time = 50;
-/// A client answers a stray acknowledgement at most twice a second, and any of them can get lost.
-const REPEAT_AFTER: [Time; 2] = [600_000, 2_000_000];
+/// When clients are told, after the takeover. A client answers a stray acknowledgement at most twice a second, so that an answer
+/// which went to the former holder costs that long; and any of them can get lost.
+const TELL_AFTER: [Time; 5] = [0, 100_000, 650_000, 1_250_000, 2_500_000];
+/// So many at once, and a pause: more than queues on the way hold would only be lost.
+const AT_ONCE: usize = 256;
+const PAUSE: Time = 2_000;
+/// A round that is not through by then is given up: nothing leaves this machine.
+const ROUND_LASTS: Time = 5_000_000;
+/// Between the numbers of one round and those of the next: no client's window reaches so far.
+const FAR: u32 = 1 << 30;
 const TIDY_EVERY: Time = 1_000_000;
+/// A socket that takes nothing for so long is not waited for.
+const LONGEST_WAIT: Time = 20_000;
+/// Bytes that wait in a socket: what a holder says in one go, and the kernel counts each datagram as several times its size.
+const SOCKET_BUFFER: usize = 4 << 20;
 const LONGEST: usize = 2048;
 
 /// What the thread is asked for.
@@ -79,8 +93,18 @@ struct Follow {
     held: bool,
     reported: Reported,
     mirror: Mirror,
-    /// Clients to be told once more, and when.
-    repeats: Vec<(Time, Vec<Connection>)>,
+    rounds: Vec<Round>,
+}
+
+/// Clients that are to be told.
+#[derive(Debug)]
+struct Round {
+    due: Time,
+    until: Time,
+    connections: Arc<[Connection]>,
+    /// How many of them have been.
+    told: usize,
+    number: u32,
 }
 
 /// The sockets on one interface, for one family.
@@ -100,6 +124,7 @@ struct Worker {
     /// By the name of the vip; they outlive a change of the interface.
     seals: BTreeMap<String, Seal>,
     ports: Vec<Port>,
+    looker: Looker,
     look_at: Time,
     tidy_at: Time,
     mirrored: Mirrored,
@@ -118,6 +143,7 @@ impl Resets {
             follows: Vec::new(),
             seals: BTreeMap::new(),
             ports: Vec::new(),
+            looker: Looker::default(),
             look_at: 0,
             tidy_at: 0,
             mirrored: Mirrored::default(),
@@ -163,7 +189,7 @@ impl Worker {
             let now = self.now();
             self.receive(&mut buffer, now);
             self.look(now);
-            self.repeat(now);
+            self.follows.iter_mut().for_each(|follow| follow.disturb(now));
             if now >= self.tidy_at {
                 self.tidy_at = now + TIDY_EVERY;
                 self.follows.iter_mut().for_each(|follow| follow.mirror.forget_old(now));
@@ -178,10 +204,10 @@ impl Worker {
     }
 
     fn wait(&self) {
-        let repeats = self.follows.iter().flat_map(|follow| follow.repeats.iter().map(|(due, _)| *due));
+        let rounds = self.follows.iter().flat_map(|follow| follow.rounds.iter().map(|round| round.due));
         let look = self.follows.iter().any(|follow| follow.held).then_some(self.look_at);
         let mirrored = self.follows.iter().any(|follow| follow.mirror.len() > 0).then_some(self.tidy_at);
-        let due = repeats.chain(look).chain(mirrored).min();
+        let due = rounds.chain(look).chain(mirrored).min();
         let timeout = due.map(|due| timespec(due.saturating_sub(self.now())));
         let mut fds = vec![self.waker.poll_fd()];
         fds.extend(self.ports.iter().map(|port| PollFd::new(&port.receiver, PollFlags::IN)));
@@ -199,7 +225,11 @@ impl Worker {
                     let seal = Seal::renew(self.seals.remove(&vip), keys);
                     self.seals.extend(seal.map(|seal| (vip, seal)));
                 }
-                Ok(Order::Look) => self.look_at = 0,
+                // Before the next order: it may be that we hold the addresses no more, and then nobody would be told.
+                Ok(Order::Look) => {
+                    self.look_at = 0;
+                    self.look(self.now());
+                }
                 Ok(Order::Held { vip, held }) => self.held(&vip, held),
                 Err(mpsc::TryRecvError::Empty) => return true,
                 Err(mpsc::TryRecvError::Disconnected) => return false,
@@ -218,7 +248,7 @@ impl Worker {
                     held: false,
                     reported: Reported::default(),
                     mirror: Mirror::default(),
-                    repeats: Vec::new(),
+                    rounds: Vec::new(),
                 },
             });
         }
@@ -245,7 +275,7 @@ impl Worker {
         }
         follow.reported.clear();
         if !held {
-            follow.repeats.clear();
+            follow.rounds.clear();
             return;
         }
         self.look_at = now;
@@ -254,8 +284,7 @@ impl Worker {
             return;
         }
         tracing::info!(vip, connections = connections.len(), "clients of the former holder are told");
-        disturb(&connections);
-        follow.repeats = REPEAT_AFTER.iter().map(|after| (now + after, connections.clone())).collect();
+        follow.tell_clients(connections, now);
     }
 
     fn receive(&mut self, buffer: &mut [u8], now: Time) {
@@ -286,13 +315,7 @@ impl Worker {
             .filter(|follow| follow.held)
             .flat_map(|follow| follow.watched.addresses.iter().copied())
             .collect();
-        let mut found = BTreeSet::new();
-        for table in ["tcp", "tcp6"] {
-            // A kernel without IPv6 has no second table.
-            if let Ok(text) = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")) {
-                connections::read_table(&text, &services, &mut found);
-            }
-        }
+        let found = self.looker.look(&services);
         for follow in self.follows.iter_mut().filter(|follow| follow.held) {
             let port = self.ports.iter().find(|port| port.serves(&follow.watched));
             let seal = self.seals.get_mut(&follow.watched.name);
@@ -300,14 +323,6 @@ impl Worker {
         }
         let end = self.now();
         self.look_at = end + LOOK_EVERY.max((end - now) * LOOK_SHARE);
-    }
-
-    fn repeat(&mut self, now: Time) {
-        for follow in &mut self.follows {
-            for (_, connections) in follow.repeats.extract_if(.., |(due, _)| *due <= now) {
-                disturb(&connections);
-            }
-        }
     }
 }
 
@@ -319,9 +334,12 @@ impl Follow {
         if !watched.peers.is_empty() && !watched.peers.contains(&from) {
             return;
         }
+        // Before the signature is looked at: with the same keys another router's would count, and make ours look old.
+        if connections::router_of(bytes) != Some(watched.router_id) {
+            return;
+        }
         let bytes = match seal {
             None => Some(bytes),
-            // Every virtual router has keys of its own: what it can't open may be another's.
             Some(seal) => seal.open(bytes, from).ok(),
         };
         if let Some((router_id, entries)) = bytes.and_then(connections::decode) {
@@ -332,11 +350,42 @@ impl Follow {
             if self.held {
                 // A last word of the former holder. It does no harm to connections that live.
                 let open: Vec<_> = entries.iter().filter(|e| e.open).map(|e| e.connection).collect();
-                disturb(&open);
+                self.tell_clients(open, now);
             } else {
                 self.mirror.hear(&entries, now);
             }
         }
+    }
+
+    /// Has clients told that their connections are gone, several times.
+    fn tell_clients(&mut self, connections: Vec<Connection>, now: Time) {
+        let waiting: usize = self.rounds.iter().map(|round| round.connections.len()).sum();
+        if connections.is_empty() || waiting > connections::MOST * TELL_AFTER.len() {
+            return;
+        }
+        let connections: Arc<[Connection]> = connections.into();
+        let rounds = TELL_AFTER.iter().zip(0..).map(|(after, index)| Round {
+            due: now + after,
+            until: now + after + ROUND_LASTS,
+            connections: connections.clone(),
+            told: 0,
+            number: FAR.wrapping_mul(index),
+        });
+        self.rounds.extend(rounds);
+        self.disturb(now);
+    }
+
+    /// Makes clients say where they stand, as many as may be now.
+    fn disturb(&mut self, now: Time) {
+        let mut room = AT_ONCE;
+        for round in self.rounds.iter_mut().filter(|round| round.due <= now) {
+            let next = &round.connections[round.told..];
+            let sent = disturb(&next[..next.len().min(room)], round.number);
+            round.told += sent;
+            room -= sent;
+            round.due = now + PAUSE;
+        }
+        self.rounds.retain(|round| round.told < round.connections.len() && now < round.until);
     }
 
     fn tell(
@@ -358,8 +407,12 @@ impl Follow {
             let to = if watched.peers.is_empty() { &group[..] } else { &watched.peers };
             for peer in to {
                 let to = sys::on_link(*peer, PORT, port.interface.index);
-                // What gets lost is told again soon.
-                let _ = rustix::net::sendto(&port.sender, &datagram, SendFlags::DONTWAIT, &to);
+                // What gets lost is told again soon; what only waits for the socket is not lost.
+                if let Err(Errno::AGAIN) = port.send(&datagram, &to) {
+                    let mut room = [PollFd::new(&port.sender, PollFlags::OUT)];
+                    let _ = rustix::event::poll(&mut room, Some(&timespec(LONGEST_WAIT)));
+                    let _ = port.send(&datagram, &to);
+                }
             }
         }
     }
@@ -368,6 +421,10 @@ impl Follow {
 // === impl Port ===
 
 impl Port {
+    fn send(&self, datagram: &[u8], to: &SocketAddr) -> rustix::io::Result<usize> {
+        rustix::net::sendto(&self.sender, datagram, SendFlags::DONTWAIT, to)
+    }
+
     fn serves(&self, watched: &Watched) -> bool {
         self.interface.index == watched.interface.index && self.source == watched.source
     }
@@ -388,6 +445,9 @@ impl Port {
         }
         rustix::net::bind(&receiver, &SocketAddr::new(sys::unspecified(source), PORT))?;
         let sender = open_udp(interface, source)?;
+        // Beyond the usual limit by our rights; without them there are only the usual ones.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&receiver, SOCKET_BUFFER);
+        let _ = sockopt::set_socket_send_buffer_size_force(&sender, SOCKET_BUFFER);
         rustix::net::bind(&sender, &sys::on_link(source, 0, interface.index))?;
         Ok(Self { interface: interface.clone(), source, receiver, sender })
     }
@@ -414,25 +474,106 @@ pub(super) fn open_udp(interface: &Interface, like: IpAddr) -> rustix::io::Resul
     Ok(socket)
 }
 
-/// Makes the clients of these connections say where they stand.
-fn disturb(connections: &[Connection]) {
-    let Some(first) = connections.first() else { return };
+/// Makes the clients of these connections say where they stand, until the kernel takes no more for now; how many.
+fn disturb(connections: &[Connection], number: u32) -> usize {
+    let Some(first) = connections.first() else { return 0 };
     let sender = match PacketSender::open(first.service.ip(), None) {
         Ok(sender) => sender,
         Err(errno) => {
             tracing::warn!(%errno, "clients can't be told that their connections are gone");
-            return;
+            return connections.len();
         }
     };
-    for connection in connections {
-        let Some(packet) = ip::stray_acknowledgement(connection.service, connection.client) else { continue };
-        if let Err(errno) = sender.send(&packet, connection.client.ip()) {
-            tracing::debug!(client = %connection.client, %errno, "a client could not be told");
+    for (sent, connection) in connections.iter().enumerate() {
+        let packet = ip::stray_acknowledgement(connection.service, connection.client, number);
+        match packet.map(|packet| sender.send(&packet, connection.client.ip())) {
+            Some(Err(Errno::AGAIN | Errno::NOBUFS)) => return sent,
+            Some(Err(errno)) => {
+                tracing::debug!(client = %connection.client, %errno, "a client could not be told");
+            }
+            Some(Ok(())) | None => {}
         }
     }
+    connections.len()
 }
 
 /// Microseconds as the kernel wants them.
 pub(super) fn timespec(micros: Time) -> Timespec {
     Timespec { tv_sec: (micros / 1_000_000) as i64, tv_nsec: (micros % 1_000_000 * 1000) as _ }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "1 b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz";
+
+    fn follow(router_id: u8) -> Follow {
+        let interface = Interface { index: 1, name: "lo".to_owned(), mac: [0; 6], up: true };
+        let watched = Watched {
+            name: router_id.to_string(),
+            router_id,
+            interface,
+            source: IpAddr::from([127, 0, 0, 1]),
+            addresses: vec![IpAddr::from([127, 0, 90, router_id])],
+            peers: Vec::new(),
+        };
+        let (reported, mirror) = (Reported::default(), Mirror::default());
+        Follow { watched, held: false, reported, mirror, rounds: Vec::new() }
+    }
+
+    fn seal() -> Seal {
+        Seal::renew(None, Some(SealKeys::parse(KEYS).unwrap())).unwrap()
+    }
+
+    /// What a holder says of one connection.
+    fn datagram(router_id: u8) -> Vec<u8> {
+        let connection = Connection {
+            client: SocketAddr::from(([127, 0, 0, 1], 4001)),
+            service: SocketAddr::from(([127, 0, 90, router_id], 6443)),
+        };
+        Reported::default().datagrams(router_id, BTreeSet::from([connection]), 0).remove(0)
+    }
+
+    #[test]
+    fn routers_with_the_same_keys_do_not_make_each_other_look_old() {
+        let from = IpAddr::from([127, 0, 0, 2]);
+        let ours = seal().close(&datagram(1), from);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let later = seal().close(&datagram(2), from);
+        let (mut follow, mut seal) = (follow(1), seal());
+        follow.hear(from, &later, Some(&mut seal), 0);
+        assert_eq!(follow.mirror.len(), 0);
+        follow.hear(from, &ours, Some(&mut seal), 0);
+        assert_eq!(follow.mirror.len(), 1);
+        follow.hear(from, &datagram(1), Some(&mut seal), 0);
+        follow.hear(from, b"BLBC", Some(&mut seal), 0);
+        assert_eq!(follow.mirror.len(), 1);
+    }
+
+    #[test]
+    fn clients_are_told_in_rounds_and_not_all_at_once() {
+        let mut follow = follow(1);
+        // Nobody is at these ports; that the packets can't leave without NET_RAW does not matter here.
+        let connection = |n: u16| Connection {
+            client: SocketAddr::from(([127, 0, 91, 1], 20_000 + n)),
+            service: SocketAddr::from(([127, 0, 90, 1], 6443)),
+        };
+        follow.tell_clients((0..600).map(connection).collect(), 0);
+        assert_eq!(follow.rounds.len(), TELL_AFTER.len());
+        assert!(follow.rounds[0].told <= AT_ONCE);
+        let numbers: BTreeSet<u32> = follow.rounds.iter().map(|round| round.number).collect();
+        assert!(numbers.len() >= 4, "no window reaches from one to the next");
+        let mut now = 0;
+        while let Some(due) = follow.rounds.iter().map(|round| round.due).min() {
+            assert!(due >= now && now < 4_000_000, "it comes to an end: {now}");
+            now = due;
+            follow.disturb(now);
+        }
+        assert!(now >= TELL_AFTER[4]);
+        follow.tell_clients(vec![connection(1)], 0);
+        follow.rounds.iter_mut().for_each(|round| round.connections = vec![connection(2); 1 << 20].into());
+        follow.disturb(TELL_AFTER[4] + ROUND_LASTS);
+        assert!(follow.rounds.is_empty(), "what takes too long is given up");
+    }
 }

@@ -23,6 +23,8 @@ pub struct VipStatus {
     pub transitions: u64,
     /// Adverts that were thrown away: not signed as they must be, malformed, or replayed.
     pub rejected: u64,
+    /// Of these, refused because the sender's clock and ours are too far apart, or because they were old ones.
+    pub clock_refused: u64,
     /// What is looked at.
     pub tracks: Vec<TrackStatus>,
     /// Peers that are watched by BFD.

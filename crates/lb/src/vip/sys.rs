@@ -135,6 +135,9 @@ fn socket_address(address: SocketAddrAny) -> Option<SocketAddr> {
     SocketAddr::try_from(address).ok()
 }
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("control messages are read as 64-bit kernels lay them out");
+
 /// The control messages: a length, a level, a type, then the value; each starts at a multiple of eight.
 fn read_control(control: &[u8], received: &mut Received) {
     const HEADER: usize = size_of::<libc::cmsghdr>();

@@ -35,6 +35,18 @@ pub(super) struct Arrived<'a> {
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
     pub(super) payload: &'a [u8],
+    pub(super) sender: Sender,
+}
+
+/// Who an advert came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// Somebody who is believed.
+    Peer,
+    /// Somebody on this link who is not among the peers.
+    Stranger,
+    /// Ourselves, another network, or nothing that can be read.
+    Nobody,
 }
 
 /// Sends packets that were built whole. It receives nothing.
@@ -110,24 +122,28 @@ impl Wire {
         self.sender.send(&packet, to)
     }
 
-    /// The next advert that is waiting, without what came from another network or from a stranger.
+    /// The next packet that is waiting. One at a time, so that who counts them also counts those that are nothing to us.
     pub(super) fn receive(&mut self) -> rustix::io::Result<Option<Arrived<'_>>> {
-        loop {
-            let Some(received) = sys::receive(&self.receiver, &mut self.buffer)? else { return Ok(None) };
-            let length = received.length;
-            let (from, to, hops, start) = match received.from.ip() {
-                IpAddr::V4(_) => {
-                    let Some(packet) = ip::read_ipv4(&self.buffer[..length]) else { continue };
+        let Some(received) = sys::receive(&self.receiver, &mut self.buffer)? else { return Ok(None) };
+        let length = received.length;
+        let (from, to, hops, start) = match received.from.ip() {
+            IpAddr::V4(from) => match ip::read_ipv4(&self.buffer[..length]) {
+                Some(packet) => {
                     let start = length - packet.payload.len();
                     (IpAddr::V4(packet.from), IpAddr::V4(packet.to), Some(packet.hops), start)
                 }
-                IpAddr::V6(from) => (IpAddr::V6(from), received.to.unwrap_or(self.source), received.hops, 0),
-            };
-            let known = self.peers.is_empty() || self.peers.contains(&from);
-            if hops == Some(FROM_THIS_LINK) && known && from != self.source {
-                return Ok(Some(Arrived { from, to, payload: &self.buffer[start..length] }));
-            }
-        }
+                None => (IpAddr::V4(from), self.source, None, length),
+            },
+            IpAddr::V6(from) => (IpAddr::V6(from), received.to.unwrap_or(self.source), received.hops, 0),
+        };
+        let sender = if hops != Some(FROM_THIS_LINK) || from == self.source {
+            Sender::Nobody
+        } else if self.peers.is_empty() || self.peers.contains(&from) {
+            Sender::Peer
+        } else {
+            Sender::Stranger
+        };
+        Ok(Some(Arrived { from, to, payload: &self.buffer[start..length], sender }))
     }
 
     /// Sends a frame as it is: announcements of an address.

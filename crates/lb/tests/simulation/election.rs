@@ -1,14 +1,18 @@
 //! Two or three machines that share an address.
 //!
 //! What is proved, in units of the advert interval and with packets that take up to a quarter of it:
-//! - Overlap: two holders that can hear each other are one after an interval, a packet's way and a late timer; counted
-//!   anew when the priority of one of them changes.
+//! - Overlap: two holders that can hear and understand each other are one after an interval, a packet's way and a late timer;
+//!   counted anew when the priority of one of them changes. An address that a killed or frozen process leaves on its machine
+//!   counts too: it is off when the kernel's time for it is over.
 //! - One in the end: twelve intervals after the last fault has healed there is a holder, and from then on at every moment.
 //!   Without preemption it stays the same one, with it the strongest has it in the end; and there is exactly one.
 //! - Hand-over: while nothing else happens, clean stops, restarts and failing checks leave no moment without a holder.
+//! - Clocks: while nothing else happens, a clock of the world that is set an hour ahead or back, and right again, moves nothing
+//!   where adverts are signed, and a holder that dies meanwhile is replaced all the same.
 //! - Failover: while nothing else happens, a holder that dies is replaced within three intervals and the skew; a timer's
 //!   lateness and a packet's way more where the last advert was under way.
 
+use butler_lb::core::auth::{Keys, Refused, Signer, Verifier};
 use butler_lb::core::vrrp::{Advert, Output, Role, Router, Settings, Version};
 use butler_lb::core::{MILLISECOND, NEVER, Random, SECOND, Time};
 use std::net::IpAddr;
@@ -17,6 +21,10 @@ use std::net::IpAddr;
 const FAULTY: Time = 40;
 /// Intervals after which there must be a holder.
 const SETTLE: Time = 12;
+const KEYS: &str = "1 b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz";
+/// When the worlds begin, by the clock of the world.
+const WALL: Time = 1_700_000_000 * SECOND;
+const HOUR: Time = 3600 * SECOND;
 /// Intervals that a schedule has.
 const END: Time = FAULTY + SETTLE + 14;
 
@@ -33,6 +41,10 @@ struct World {
     /// Since when two hold the address although they could hear each other.
     overlap: [[Time; 3]; 3],
     takeovers: u64,
+    /// Whether adverts are signed.
+    signed: bool,
+    /// How long the kernel keeps an address that nobody renews.
+    life: Time,
     /// The only holder, once things must have settled.
     settled: Option<usize>,
     trace: bool,
@@ -41,11 +53,20 @@ struct World {
 struct Node {
     settings: Settings,
     router: Option<Router>,
-    /// Whether the address is on the machine; that of a killed process stays.
+    /// Whether the address is on the machine.
     address: bool,
+    /// Without anybody to renew it, the kernel takes it off then.
+    expires: Time,
+    /// Which of its two checks is the first one in its settings.
+    swapped: bool,
+    /// Of this life.
+    signer: Signer,
+    verifier: Verifier,
+    /// The clock of the world, as this machine has it.
+    wall: Time,
     paused: bool,
     /// What arrived during a pause.
-    inbox: Vec<(usize, Advert)>,
+    inbox: Vec<(usize, Signed)>,
     /// How far its clock has jumped.
     shift: Time,
     wake: Time,
@@ -57,7 +78,14 @@ struct Packet {
     at: Time,
     from: usize,
     to: usize,
+    advert: Signed,
+}
+
+/// An advert, and what was signed of it.
+#[derive(Clone)]
+struct Signed {
     advert: Advert,
+    seal: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,11 +104,15 @@ enum Action {
     Jump(usize, Time),
     FalseAlarm(usize, usize),
     Reload(usize, u8),
+    /// A reload that puts the checks into another order.
+    Swap(usize),
+    /// The clock of the world, as a machine has it.
+    SetWall(usize, Time),
 }
 
 #[test]
 fn at_most_one_holds_the_address_and_one_does_in_the_end() {
-    let takeovers = crate::run(52, |seed, trace| World::new(seed, trace).run());
+    let takeovers = crate::run(50, |seed, trace| World::new(seed, trace).run());
     assert!(takeovers > 0);
 }
 
@@ -94,6 +126,11 @@ fn clean_stops_leave_no_gap() {
 fn a_holder_that_dies_is_replaced_in_time() {
     let takeovers = crate::run(4, |seed, trace| World::new(seed, trace).calm(Gap::Failover));
     assert!(takeovers > 0);
+}
+
+#[test]
+fn a_clock_that_is_set_moves_nothing() {
+    crate::run(2, |seed, trace| World::new(seed, trace).wrong_clock());
 }
 
 /// What a calm world may go without.
@@ -117,6 +154,7 @@ impl World {
         let preempt = random.chance(50);
         let preempt_delay = random.below(2) * 3 * interval;
         let equal = random.chance(15);
+        let signed = random.chance(25);
         let nodes = (0..count)
             .map(|index| Node {
                 settings: Settings {
@@ -133,6 +171,11 @@ impl World {
                 },
                 router: None,
                 address: false,
+                expires: NEVER,
+                swapped: false,
+                signer: Signer::new(keys()),
+                verifier: Verifier::new(keys()),
+                wall: WALL,
                 paused: false,
                 inbox: Vec::new(),
                 shift: 0,
@@ -151,6 +194,8 @@ impl World {
             duplicates: 0,
             overlap: [[NEVER; 3]; 3],
             takeovers: 0,
+            signed,
+            life: (3 * interval).max(3 * SECOND),
             settled: None,
             trace,
         }
@@ -171,6 +216,7 @@ impl World {
             script.push((heal, Action::Track(node, 0, true)));
             script.push((heal, Action::Track(node, 1, true)));
             script.push((heal, Action::Start(node)));
+            script.push((heal, Action::SetWall(node, WALL)));
         }
         script.sort_by_key(|(at, _)| *at);
         script
@@ -180,7 +226,7 @@ impl World {
         let count = self.nodes.len() as u64;
         let node = self.random.below(count) as usize;
         let other = (node + 1 + self.random.below(count - 1) as usize) % count as usize;
-        match self.random.below(12) {
+        match self.random.below(14) {
             0 | 1 => script.extend([(from, Action::Cut(node, other)), (until, Action::Mend(node, other))]),
             2 | 3 => {
                 for peer in (0..count as usize).filter(|peer| *peer != node) {
@@ -202,6 +248,11 @@ impl World {
                 script.push((until, Action::Track(node, track, true)));
             }
             10 => script.push((from, Action::Jump(node, until - from))),
+            11 => script.extend([(from, Action::Swap(node)), (until, Action::Swap(node))]),
+            12 => {
+                let wrong = if self.random.chance(50) { WALL + HOUR } else { WALL - HOUR };
+                script.extend([(from, Action::SetWall(node, wrong)), (until, Action::SetWall(node, WALL))]);
+            }
             _ => {
                 script.push((from, Action::FalseAlarm(node, other)));
                 script.push((until, Action::Reload(node, 50 + self.random.below(200) as u8)));
@@ -282,6 +333,36 @@ impl World {
         Ok(self.takeovers)
     }
 
+    /// A clock is set and set right again; then a holder dies while one is wrong.
+    fn wrong_clock(mut self) -> Result<u64, String> {
+        self.signed = true;
+        (0..self.nodes.len()).for_each(|node| self.start(node));
+        self.until(10 * self.interval, NEVER)?;
+        // Before the strongest has it there may be moves.
+        self.until(30 * self.interval, 0)?;
+        let Some(holder) = (0..self.nodes.len()).find(|node| self.holds(*node)) else {
+            return Err("nobody holds the address".to_owned());
+        };
+        let takeovers = self.takeovers;
+        for _ in 0..3 {
+            let node = self.random.below(self.nodes.len() as u64) as usize;
+            for wall in [if self.random.chance(50) { WALL + HOUR } else { WALL - HOUR }, WALL] {
+                self.act(Action::SetWall(node, wall));
+                self.until(self.now + 10 * self.interval, 0)?;
+                let holders: Vec<_> = (0..self.nodes.len()).filter(|node| self.holds(*node)).collect();
+                if self.takeovers != takeovers || holders != [holder] {
+                    return Err(format!("{holders:?} hold the address after the clock of {node} was set"));
+                }
+            }
+        }
+        self.act(Action::SetWall(holder, WALL + HOUR));
+        self.until(self.now + 5 * self.interval, 0)?;
+        let longest = self.longest_failover(holder) + self.interval;
+        self.act(Action::Crash(holder));
+        self.until(self.now + 8 * self.interval, longest)?;
+        Ok(self.takeovers)
+    }
+
     /// From a holder's death to the strongest other's takeover.
     fn longest_failover(&self, dead: usize) -> Time {
         let others = self.nodes.iter().enumerate().filter(|(at, _)| *at != dead);
@@ -324,10 +405,22 @@ impl World {
             node.inbox.push((packet.from, packet.advert));
             return;
         }
-        let local = self.now + node.shift;
-        let Some(router) = &mut node.router else { return };
-        let outputs = router.on_advert(&packet.advert, address(packet.from), local);
-        self.obey(packet.to, outputs);
+        self.hear(packet.to, packet.from, packet.advert);
+    }
+
+    /// What a machine does with an advert.
+    fn hear(&mut self, at: usize, from: usize, Signed { advert, seal }: Signed) {
+        let node = &mut self.nodes[at];
+        let wall = node.wall + self.now;
+        let opened = seal.map_or(Ok(()), |seal| node.verifier.open(&seal, address(from), wall).map(drop));
+        self.with_router(at, |router, now| match opened {
+            Ok(()) => router.on_advert(&advert, address(from), now),
+            Err(Refused::Clock { .. }) if advert.priority > 0 => {
+                router.on_doubtful_advert(now);
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        });
     }
 
     fn wake(&mut self) {
@@ -351,11 +444,19 @@ impl World {
             Action::Cut(from, to) => self.cuts[from][to] += 1,
             Action::Mend(from, to) => self.cuts[from][to] -= 1,
             Action::Loss(percent) => self.loss = percent,
-            Action::Pause(at) => self.nodes[at].paused = true,
+            Action::Pause(at) => {
+                let node = &mut self.nodes[at];
+                if !std::mem::replace(&mut node.paused, true) && node.router.is_some() {
+                    node.expires = now + self.life;
+                }
+            }
             Action::Resume(at) => self.resume(at),
             Action::Kill(at) | Action::Crash(at) => {
                 let node = &mut self.nodes[at];
-                (node.router, node.restarts, node.wake) = (None, false, NEVER);
+                if node.router.is_some() && !node.paused {
+                    node.expires = now + self.life;
+                }
+                (node.router, node.restarts, node.wake, node.paused) = (None, false, NEVER, false);
                 node.inbox.clear();
                 node.address &= matches!(action, Action::Kill(_));
             }
@@ -363,6 +464,7 @@ impl World {
             Action::Stop(at) => self.with_router(at, |router, now| router.stop(now)),
             Action::Track(at, track, passes) => {
                 self.overlap = [[NEVER; 3]; 3];
+                let track = if self.nodes[at].swapped { 1 - track } else { track };
                 self.with_router(at, |router, now| router.on_track(track, passes, now));
             }
             Action::Jump(at, by) => {
@@ -377,18 +479,41 @@ impl World {
                 self.nodes[at].settings.priority = priority;
                 let settings = self.nodes[at].settings.clone();
                 self.overlap = [[NEVER; 3]; 3];
-                self.with_router(at, |router, now| router.reconfigure(settings, now));
+                self.with_router(at, |router, now| router.reconfigure(settings, &[Some(0), Some(1)], now));
+            }
+            Action::Swap(at) => {
+                let node = &mut self.nodes[at];
+                node.settings.tracks.swap(0, 1);
+                node.swapped = !node.swapped;
+                let settings = node.settings.clone();
+                let before = self.role(at);
+                self.with_router(at, |router, now| router.reconfigure(settings, &[Some(1), Some(0)], now));
+                assert_eq!(self.role(at), before, "a reload changes no role");
+            }
+            Action::SetWall(at, wall) => {
+                self.overlap = [[NEVER; 3]; 3];
+                self.nodes[at].wall = wall;
             }
         }
     }
 
-    /// What waited in the socket is read before the clock is looked at.
+    /// What waited in the socket is read before the clock is looked at, and then what the kernel has done meanwhile.
     fn resume(&mut self, at: usize) {
+        let now = self.now;
         self.nodes[at].paused = false;
         for (from, advert) in std::mem::take(&mut self.nodes[at].inbox) {
-            self.with_router(at, |router, now| router.on_advert(&advert, address(from), now));
+            self.hear(at, from, advert);
         }
-        self.nodes[at].wake = self.nodes[at].wake.max(self.now);
+        let node = &mut self.nodes[at];
+        if node.router.as_ref().is_some_and(|router| router.next_deadline() <= now + node.shift) {
+            self.with_router(at, |router, now| router.on_timer(now));
+        }
+        let node = &mut self.nodes[at];
+        // Who holds it puts it back; of a machine without a process it is not ours to say.
+        if let Some(router) = &node.router {
+            (node.address, node.expires) = (router.role().holds(), NEVER);
+        }
+        node.wake = node.wake.max(now);
     }
 
     fn start(&mut self, at: usize) {
@@ -399,6 +524,7 @@ impl World {
             return;
         }
         let local = self.now + node.shift;
+        (node.signer, node.verifier) = (Signer::new(keys()), Verifier::new(keys()));
         let mut router = Router::new(node.settings.clone(), local);
         let outputs = [0, 1].map(|track| router.on_track(track, true, local)).concat();
         node.router = Some(router);
@@ -417,7 +543,7 @@ impl World {
         for output in outputs {
             match output {
                 Output::SendAdvert(advert) => self.send(at, advert),
-                Output::AddAddress => self.nodes[at].address = true,
+                Output::AddAddress => (self.nodes[at].address, self.nodes[at].expires) = (true, NEVER),
                 Output::DelAddress => self.nodes[at].address = false,
                 Output::Become(role) => {
                     if self.trace {
@@ -449,6 +575,9 @@ impl World {
     }
 
     fn send(&mut self, from: usize, advert: Advert) {
+        let (source, wall) = (address(from), self.nodes[from].wall + self.now);
+        let seal = self.signed.then(|| self.nodes[from].signer.sign(&[0x31, advert.router_id], source, wall));
+        let advert = Signed { advert, seal };
         for to in (0..self.nodes.len()).filter(|to| *to != from) {
             if self.cuts[from][to] > 0 || self.random.chance(self.loss) {
                 continue;
@@ -467,14 +596,32 @@ impl World {
         node.address && !node.paused && node.router.is_some()
     }
 
+    fn role(&self, at: usize) -> Option<Role> {
+        self.nodes[at].router.as_ref().map(Router::role)
+    }
+
+    /// Whether a machine answers for the address, whoever put it there.
+    fn answers(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        node.address && self.now < node.expires
+    }
+
     fn check_overlap(&mut self) -> Result<(), String> {
         let bound = self.interval + self.interval / 4 + self.interval / 50 + 2;
         for a in 0..self.nodes.len() {
             for b in a + 1..self.nodes.len() {
-                let hear = self.cuts[a][b] == 0 && self.cuts[b][a] == 0 && self.loss == 0;
-                let role = |at: usize| self.nodes[at].router.as_ref().map(Router::role);
+                let understand = !self.signed || self.nodes[a].wall == self.nodes[b].wall;
+                let hear = self.cuts[a][b] == 0 && self.cuts[b][a] == 0 && self.loss == 0 && understand;
+                let left = [a, b].map(|at| self.answers(at) && !self.holds(at));
+                if self.answers(a) && self.answers(b) && left.contains(&true) {
+                    let expires = self.nodes[a].expires.min(self.nodes[b].expires);
+                    if expires > self.now + self.life {
+                        return Err(format!("{a} and {b} both answer for the address, for good"));
+                    }
+                }
                 // Two that both resign wait for a third.
-                let both_resign = role(a) == Some(Role::Resigning) && role(b) == Some(Role::Resigning);
+                let both_resign =
+                    self.role(a) == Some(Role::Resigning) && self.role(b) == Some(Role::Resigning);
                 if !(self.holds(a) && self.holds(b) && hear) || both_resign {
                     self.overlap[a][b] = NEVER;
                 } else if self.overlap[a][b] == NEVER {
@@ -503,6 +650,11 @@ impl World {
         }
         Ok(())
     }
+}
+
+#[allow(clippy::unwrap_used)]
+fn keys() -> Keys {
+    Keys::parse(KEYS).unwrap()
 }
 
 fn address(index: usize) -> IpAddr {

@@ -5,6 +5,7 @@
 use crate::lab::{Lab, Process, wait};
 use butler_lb::config::{Config, Vip};
 use butler_lb::vip::Vips;
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,14 @@ impl Agent {
         self.order("status")
     }
 
+    /// Connections at the holder that it knows of.
+    pub(crate) fn mirrored(&mut self) -> usize {
+        let status = self.status();
+        let number = status.split_once("mirrored: ").map(|(_, rest)| rest);
+        let digits = number.and_then(|rest| rest.split(',').next());
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    }
+
     /// Whether the listener that may be tracked works.
     pub(crate) fn set_listener(&mut self, ready: bool) {
         self.order(if ready { "listener up" } else { "listener down" });
@@ -69,6 +78,11 @@ impl Agent {
 
     pub(crate) fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// Stands still, and goes on.
+    pub(crate) fn freeze(&mut self, frozen: bool) {
+        self.process.signal(if frozen { Signal::STOP } else { Signal::CONT });
     }
 
     /// Hands over and ends.

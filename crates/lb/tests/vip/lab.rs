@@ -139,6 +139,11 @@ impl Lab {
         }
     }
 
+    /// As if a host had never spoken with the others.
+    pub(crate) fn forget_neighbours(&self, host: &str) {
+        ip(&["-n", &self.namespace(host), "neigh", "flush", "dev", "eth0"]);
+    }
+
     /// Pulls a host's cable at the switch: the host itself does not see it.
     pub(crate) fn cut(&self, host: &str) {
         // The port is taken out of the bridge: its carrier stays, nothing passes.
@@ -266,6 +271,10 @@ impl Process {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.0.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&mut self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {

@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod idle;
 mod lab;
 mod ours;
 mod peers;

@@ -165,8 +165,8 @@ fn an_address_leaves_a_machine_that_reaches_no_backend() {
 }
 
 /// HAProxy and Keepalived in a host, as rendered.
-fn rendered(lab: &Lab, folder: &Path, host: &str, priority: u8) -> (Process, Process) {
-    let config = parsed(&file(folder, host, priority));
+fn rendered(lab: &Lab, folder: &Path, host: &str, file: &str) -> (Process, Process) {
+    let config = parsed(file);
     let path = |name: &str| folder.join(format!("{host}-{name}"));
     std::fs::write(path("haproxy.cfg"), haproxy(&config).unwrap()).unwrap();
     std::fs::write(path("keepalived.conf"), keepalived(&config).unwrap()).unwrap();
@@ -187,10 +187,76 @@ fn a_rendered_pair_fails_over_when_haproxy_dies() {
     let Some(lab) = Lab::new(&["a", "b", "c", "client"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     answer(&lab);
-    let (mut proxy, _agent) = rendered(&lab, folder.path(), "a", 150);
+    let (mut proxy, _agent) = rendered(&lab, folder.path(), "a", &file(folder.path(), "a", 150));
     wait_for_service(&lab, "a");
-    let _b = rendered(&lab, folder.path(), "b", 100);
+    let _b = rendered(&lab, folder.path(), "b", &file(folder.path(), "b", 100));
     proxy.kill();
     wait_for_service(&lab, "b");
+    assert!(!lab.holds("a", VIP));
+}
+
+/// In `c`: answers every request over TLS, as an API server that is ready.
+fn answer_over_tls(lab: &Lab) {
+    let made = rcgen::generate_simple_self_signed(vec!["c".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![made.cert.der().clone()],
+            made.signing_key.serialize_der().try_into().unwrap(),
+        );
+    let config = Arc::new(config.unwrap());
+    let listener = lab.inside("c", || TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut socket) = stream else { return };
+            let mut tls = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            std::thread::spawn(move || {
+                let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+                let mut line = String::new();
+                let mut reader = BufReader::new(&mut stream);
+                while reader.read_line(&mut line).is_ok_and(|count| count > 2) {
+                    line.clear();
+                }
+                let _ =
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+                let _ = stream.flush();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_rendered_pair_that_listens_at_the_shared_address_alone_takes_it_and_fails_over() {
+    if ![HAPROXY, KEEPALIVED, CURL].into_iter().all(has) {
+        return;
+    }
+    let Some(lab) = Lab::new(&["a", "b", "c", "client"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    answer_over_tls(&lab);
+    // Readiness is asked for, as by default, and nobody can ask for it by way of an address that nobody holds yet.
+    let start = |host: &str, priority| {
+        let file = file(folder.path(), host, priority)
+            .replace("0.0.0.0", VIP)
+            .replace("kind: tcp, intervalMs: 100, timeoutMs: 1000", "intervalMs: 100");
+        rendered(&lab, folder.path(), host, &file)
+    };
+    let wait_for = |host: &str| {
+        wait(&format!("the client is served by way of {host}"), || {
+            let url = format!("https://{VIP}:{LISTEN}/readyz");
+            let mut curl = Command::new(CURL);
+            curl.args(["--silent", "--fail", "--insecure", "--max-time", "2", &url]).stdout(Stdio::null());
+            let good = lab.spawn("client", &mut curl).child().wait().is_ok_and(|status| status.success());
+            let held = lab.holds(host, VIP);
+            if good && held { Ok(()) } else { Err(format!("held: {held}, answered: {good}")) }
+        });
+    };
+    let (mut proxy, _agent) = start("a", 150);
+    wait_for("a");
+    let _b = start("b", 100);
+    proxy.kill();
+    wait_for("b");
     assert!(!lab.holds("a", VIP));
 }

@@ -3,7 +3,7 @@
 use super::access_log::Reopen;
 use super::{longest_delay, status};
 use butler_lb::admin::{Control, Drain, Refusal, Status};
-use butler_lb::config::{Config, Loaded, load, report};
+use butler_lb::config::{Config, Loaded, Vip, load, report};
 use butler_lb::forward::Handle;
 use butler_lb::vip::{Failed, Vips};
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Running {
         access_log: Reopen,
     ) -> Result<Running, Failed> {
         let now = Instant::now();
-        let vips = if config.vips.is_empty() { None } else { Some(elect(&config, &forward)?) };
+        let vips = if config.vips.is_empty() { None } else { Some(elect(&config.vips, &forward)?) };
         let in_force = Mutex::new(InForce { config, since: now, failed_reloads: 0 });
         Ok(Running {
             file: file.to_owned(),
@@ -98,31 +98,24 @@ impl Running {
                 .collect());
         }
         let refused = |error: &dyn std::error::Error| vec![super::super::output::chain(error)];
-        self.forward.reload(&config).map_err(|error| refused(&error))?;
-        if let Err(error) = self.reload_vips(&config) {
-            // Both or none. What was in force a moment ago can be again.
-            if let Err(again) = self.forward.reload(&in_force.config) {
-                tracing::error!("the old listeners are not all back: {again}");
-            }
-            return Err(refused(&error));
+        // Both or none: what can be refused of either is done before anything of the other changes.
+        let mut vips = self.vips.lock();
+        if vips.is_none() && !config.vips.is_empty() {
+            *vips = Some(elect(&[], &self.forward).map_err(|error| refused(&error))?);
         }
+        let change = vips.as_ref().map(|vips| vips.prepare(&config.vips)).transpose();
+        let change = change.map_err(|error| refused(&error))?;
+        self.forward.reload(&config).map_err(|error| refused(&error))?;
+        if let (Some(vips), Some(change)) = (vips.as_ref(), change)
+            && let Err(error) = vips.commit(change)
+        {
+            // The new listeners serve all the same; the kernel takes the addresses off when nobody renews them.
+            tracing::error!("shared addresses are not looked after any more: {error}. Restart this process");
+        }
+        drop(vips);
         self.access_log.ask();
         *in_force = InForce { config, since: Instant::now(), failed_reloads: 0 };
         Ok(report(&file, &warnings))
-    }
-}
-
-impl Running {
-    fn reload_vips(&self, config: &Config) -> Result<(), Failed> {
-        let mut vips = self.vips.lock();
-        match vips.as_ref() {
-            Some(running) => running.reload(&config.vips),
-            None if config.vips.is_empty() => Ok(()),
-            None => {
-                *vips = Some(elect(config, &self.forward)?);
-                Ok(())
-            }
-        }
     }
 }
 
@@ -187,9 +180,9 @@ impl Control for Running {
 }
 
 /// Takes part in the election of the shared addresses.
-fn elect(config: &Config, forward: &Arc<Handle>) -> Result<Vips, Failed> {
+fn elect(vips: &[Vip], forward: &Arc<Handle>) -> Result<Vips, Failed> {
     let forward = forward.clone();
-    Vips::start(&config.vips, Arc::new(move |listener: &str| forward.is_ready(listener)))
+    Vips::start(vips, Arc::new(move |listener: &str| forward.is_ready(listener)))
 }
 
 /// The address without its prefix length.
@@ -214,6 +207,49 @@ fn lines(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use butler_lb::forward::{LoadBalancer, Options};
+
+    #[test]
+    fn a_reload_that_lacks_rights_touches_no_listener() {
+        let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = backend.local_addr().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        let listener = |backend: &str| {
+            format!(
+                "listeners: [{{name: web, bind: [\"{free}\"], health: {{kind: tcp}}, \
+                 backends: [{{name: {backend}, address: \"{address}\"}}]}}]\n"
+            )
+        };
+        std::fs::write(&path, listener("old")).unwrap();
+        let Loaded { config, .. } = load(&path).unwrap();
+        let forward = Arc::new(LoadBalancer::start(&config, Options::default()).unwrap());
+        let running = Running::start(&path, config, forward.clone(), Reopen::default()).unwrap();
+        while !forward.is_ready("web") {
+            std::thread::yield_now();
+        }
+        let vip = "vips: [{name: a, addresses: [192.0.2.1], interface: lo, routerId: 1}]\n";
+        std::fs::write(&path, listener("new") + vip).unwrap();
+        // Capabilities belong to a thread: this one gives up all it has.
+        let refused = std::thread::scope(|scope| {
+            let reload = || {
+                let none = rustix::thread::CapabilitySet::empty();
+                let sets =
+                    rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+                rustix::thread::set_capabilities(None, sets).unwrap();
+                running.reload()
+            };
+            scope.spawn(reload).join().unwrap()
+        });
+        assert!(
+            matches!(&refused, Err(Refusal::Wrong(lines)) if lines[0].contains("NET_ADMIN")),
+            "{refused:?}"
+        );
+        let backend = forward.status().listeners.remove(0).backends.remove(0);
+        assert_eq!((backend.name.as_str(), backend.state), ("old", "up"), "as it was, and not made anew");
+        running.stop(Duration::ZERO);
+    }
 
     #[test]
     fn what_a_reload_cannot_change_is_named() {

@@ -72,6 +72,7 @@ fn one_vip(status: vip::VipStatus) -> VipStatus {
         holder: status.holder,
         transitions: status.transitions,
         rejected: status.rejected,
+        clock_refused: status.clock_refused,
         tracks: status
             .tracks
             .into_iter()

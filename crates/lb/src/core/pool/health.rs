@@ -18,13 +18,40 @@ pub(super) struct Rules {
     unhealthy: u32,
     passive: u32,
     slow_start: Time,
+    manner: Manner,
 }
 
-/// What is known of a backend.
+/// How a pool goes about its checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    /// Our own way: one good check brings a new backend in, a new one that fails stays new, intervals vary by up to a
+    /// tenth, and while a verdict is in doubt they are halved.
+    #[default]
+    Eager,
+    /// The way of the clouds: exact intervals, and a new backend that fails as often as any other is down.
+    Plain {
+        /// Good checks in a row that make a new backend healthy.
+        first: u32,
+    },
+}
+
+/// What is known of a backend's health. Plain data: it can be kept, and given to another pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub struct Known {
+    /// What it is.
+    pub verdict: Verdict,
+    /// Good checks in a row since it became so.
+    pub good: u32,
+    /// Bad checks in a row since it became so.
+    pub bad: u32,
+}
+
+/// What a backend is by its checks and connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
     /// Never checked with success. Gets nothing until it is.
     New,
+    /// Healthy.
     Up,
     /// Its checks fail.
     Down,
@@ -65,9 +92,10 @@ pub(super) struct Health {
 }
 
 impl Rules {
-    pub(super) fn new(health: &config::HealthCheck) -> Rules {
+    pub(super) fn new(health: &config::HealthCheck, manner: Manner) -> Rules {
         let times = health.times();
         Rules {
+            manner,
             interval: times.interval_ms.max(1).saturating_mul(MILLISECOND),
             timeout: times.timeout_ms.saturating_mul(MILLISECOND),
             healthy: times.healthy.max(1),
@@ -75,6 +103,25 @@ impl Rules {
             passive: health.passive,
             slow_start: health.slow_start.saturating_mul(SECOND),
         }
+    }
+
+    /// Good checks in a row that a new backend needs.
+    fn first(&self) -> u32 {
+        match self.manner {
+            Manner::Eager => 1,
+            Manner::Plain { first } => first,
+        }
+    }
+
+    /// From the beginning of one check to that of the next.
+    fn pause(&self, undecided: bool, random: &mut Random) -> Time {
+        if self.manner != Manner::Eager {
+            return self.interval;
+        }
+        // While it is undecided the next look comes in half the time: the answer is wanted by both sides.
+        let interval = if undecided { self.interval / 2 } else { self.interval };
+        // Up to a tenth early, never late: checks of many balancers must not fall into step, nor the stated times grow.
+        interval - random.below(interval / 10 + 1)
     }
 }
 
@@ -95,6 +142,16 @@ impl Health {
 
     pub(super) fn verdict(&self) -> Verdict {
         self.verdict
+    }
+
+    pub(super) fn known(&self) -> Known {
+        Known { verdict: self.verdict, good: self.good, bad: self.bad }
+    }
+
+    /// Goes on from what was known before.
+    pub(super) fn restore(&mut self, known: Known, now: Time) {
+        (self.verdict, self.good, self.bad) = (known.verdict, known.good, known.bad);
+        (self.since, self.failures, self.ramp_end) = (now, 0, 0);
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -131,10 +188,14 @@ impl Health {
         (self.good, self.bad) =
             if ok { (self.good.saturating_add(1), 0) } else { (0, self.bad.saturating_add(1)) };
         let change = match self.verdict {
-            Verdict::New | Verdict::Ejected if ok => Some(Change::Up),
+            Verdict::Ejected if ok => Some(Change::Up),
+            Verdict::New if ok && self.good >= rules.first() => Some(Change::Up),
             Verdict::Down if self.good >= rules.healthy => Some(Change::Up),
-            // A backend that never was up does not go down, it just does not come up.
-            Verdict::Up | Verdict::Ejected if self.bad >= rules.unhealthy => Some(Change::Down),
+            // A backend that never was up does not go down by itself, it just does not come up.
+            Verdict::New if rules.manner == Manner::Eager => None,
+            Verdict::New | Verdict::Up | Verdict::Ejected if self.bad >= rules.unhealthy => {
+                Some(Change::Down)
+            }
             _ => None,
         };
         let undecided = match self.verdict {
@@ -145,11 +206,8 @@ impl Health {
         if let Some(change) = change {
             self.turn(change, rules, now);
         }
-        // While it is undecided the next look comes in half the time: the answer is wanted by both sides.
-        let interval = if undecided && change.is_none() { rules.interval / 2 } else { rules.interval };
-        // Up to a tenth early, never late: checks of many balancers must not fall into step, nor the stated times grow.
         // Counted from where the last one began: a backend that does not answer is not asked more seldom for it.
-        self.due = now.max(self.began + interval - random.below(interval / 10 + 1));
+        self.due = now.max(self.began.saturating_add(rules.pause(undecided && change.is_none(), random)));
         change
     }
 

@@ -15,8 +15,8 @@ mod tests;
 use super::{NEVER, Random, SECOND, Time};
 use crate::config::{self, AllDown, Balance};
 use drain::Unready;
-pub use health::Change;
 use health::Rules;
+pub use health::{Change, Known, Manner, Verdict};
 use member::Member;
 pub use member::{BackendStatus, State};
 use select::{Chooser, Context};
@@ -41,6 +41,7 @@ pub enum Pick {
 /// One listener's backends.
 #[derive(Debug)]
 pub struct Pool {
+    manner: Manner,
     settings: Settings,
     members: Vec<Member>,
     next_id: u32,
@@ -66,10 +67,10 @@ struct Settings {
 }
 
 impl Settings {
-    fn new(listener: &config::Listener) -> Settings {
+    fn new(listener: &config::Listener, manner: Manner) -> Settings {
         Settings {
             balance: listener.balance,
-            rules: Rules::new(&listener.health),
+            rules: Rules::new(&listener.health, manner),
             max_connections: listener.max_connections,
             all_down: listener.all_down,
             deregistration_delay: listener.deregistration_delay.saturating_mul(SECOND),
@@ -87,7 +88,12 @@ impl Settings {
 impl Pool {
     /// The pool of a listener. All backends are new: they wait for their first good check, which is due at once.
     pub fn new(listener: &config::Listener, seed: u64, now: Time) -> Pool {
-        let settings = Settings::new(listener);
+        Pool::with_manner(listener, Manner::default(), seed, now)
+    }
+
+    /// The same, for one that goes about its checks in another way.
+    pub fn with_manner(listener: &config::Listener, manner: Manner, seed: u64, now: Time) -> Pool {
+        let settings = Settings::new(listener, manner);
         let members: Vec<Member> =
             (0u32..).zip(&listener.backends).map(|(id, backend)| Member::new(id, backend, now)).collect();
         Pool {
@@ -97,6 +103,7 @@ impl Pool {
             shed: Shed::new(),
             random: Random::new(seed),
             usable: Vec::with_capacity(members.len()),
+            manner,
             settings,
             members,
         }
@@ -105,7 +112,7 @@ impl Pool {
     /// Takes a new configuration. A backend with the same name and address keeps its number, health and connections; one
     /// that is no longer there is drained, and forgotten with its last connection.
     pub fn reload(&mut self, listener: &config::Listener, now: Time) {
-        self.settings = Settings::new(listener);
+        self.settings = Settings::new(listener, self.manner);
         for member in &mut self.members {
             let stays =
                 listener.backends.iter().any(|new| new.name == member.name && new.address == member.address);
@@ -139,6 +146,32 @@ impl Pool {
         }
     }
 
+    /// The same, and from now on checks are gone about in this way.
+    pub fn reload_with(&mut self, listener: &config::Listener, manner: Manner, now: Time) {
+        self.manner = manner;
+        self.reload(listener, now);
+    }
+
+    /// What is known of a backend's health.
+    pub fn known(&self, id: BackendId) -> Option<Known> {
+        self.members.iter().find(|member| member.id == id).map(|member| member.health.known())
+    }
+
+    /// A backend goes on from what another pool knew of it.
+    pub fn restore(&mut self, id: BackendId, known: Known, now: Time) {
+        if let Some(member) = self.member(id).filter(|member| !member.removed) {
+            member.health.restore(known, now);
+        }
+    }
+
+    /// The backends that a connection could go to if none were full: the healthy ones or, without any, what is chosen for
+    /// that case. `but` are left out.
+    pub fn candidates(&self, but: &[BackendId]) -> Vec<BackendId> {
+        let mut usable = Vec::new();
+        self.collect_usable(&mut usable, but);
+        usable.into_iter().map(|index| self.members[index].id).collect()
+    }
+
     /// Where a client's connection goes. `tried` are the backends that have failed it already.
     pub fn pick(&mut self, now: Time, client: IpAddr, tried: &[BackendId]) -> Pick {
         let mut usable = std::mem::take(&mut self.usable);
@@ -154,10 +187,7 @@ impl Pool {
         client: IpAddr,
         tried: &[BackendId],
     ) -> Pick {
-        self.collect(usable, tried, Member::takes);
-        if usable.is_empty() && self.settings.all_down == AllDown::TryAll {
-            self.collect(usable, tried, |member| !member.drains());
-        }
+        self.collect_usable(usable, tried);
         if usable.is_empty() {
             return Pick::Refuse;
         }
@@ -180,6 +210,13 @@ impl Pool {
         member.connections += 1;
         self.connections += 1;
         Pick::Backend(member.id)
+    }
+
+    fn collect_usable(&self, usable: &mut Vec<usize>, tried: &[BackendId]) {
+        self.collect(usable, tried, Member::takes);
+        if usable.is_empty() && self.settings.all_down == AllDown::TryAll {
+            self.collect(usable, tried, |member| !member.drains());
+        }
     }
 
     fn collect(&self, usable: &mut Vec<usize>, tried: &[BackendId], good: impl Fn(&Member) -> bool) {
@@ -290,6 +327,13 @@ impl Pool {
         self.members.iter().any(Member::takes)
     }
 
+    /// Whether a backend waits for the result of its first check.
+    pub fn has_unchecked(&self) -> bool {
+        self.members
+            .iter()
+            .any(|member| !member.drains() && member.state() == State::New && member.checks == 0)
+    }
+
     /// The health in a sentence.
     pub fn summary(&self) -> String {
         let known = self.members.iter().filter(|member| !member.removed);
@@ -310,6 +354,11 @@ impl Pool {
     /// The backend with this name, if it is configured.
     pub fn find(&self, name: &str) -> Option<BackendId> {
         self.members.iter().find(|member| !member.removed && member.name == name).map(|member| member.id)
+    }
+
+    /// One backend, if it is there.
+    pub fn backend(&self, id: BackendId) -> Option<BackendStatus> {
+        self.members.iter().find(|member| member.id == id).map(Member::status)
     }
 
     /// All backends, those included that are here only for their last connections.

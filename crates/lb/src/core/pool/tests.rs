@@ -350,3 +350,62 @@ fn what_is_told_of_an_unknown_backend_changes_nothing() {
     assert_eq!(pool.check_result(BackendId(9), true, 0), None);
     assert_eq!(pool.connections(), 0);
 }
+
+/// Outcomes of checks of a lone backend, each when it is due.
+fn run(pool: &mut Pool, outcomes: &[bool]) -> Verdict {
+    for ok in outcomes {
+        let now = pool.next_due();
+        for id in pool.due_checks(now) {
+            pool.check_result(id, *ok, now);
+        }
+    }
+    pool.known(BackendId(0)).unwrap().verdict
+}
+
+#[test]
+fn in_the_plain_manner_a_new_backend_falls_and_intervals_are_exact() {
+    let mut listener = config::Listener { rebalance: no_shedding(), ..listener(1) };
+    (listener.health.healthy, listener.health.unhealthy) = (Some(3), Some(2));
+    let plain = |first| Pool::with_manner(&listener, Manner::Plain { first }, 1, 0);
+    assert_eq!(run(&mut plain(1), &[true]), Verdict::Up);
+    assert_eq!(run(&mut plain(2), &[true]), Verdict::New);
+    assert_eq!(run(&mut plain(2), &[true, false, true]), Verdict::New, "in a row");
+    assert_eq!(run(&mut plain(2), &[true, true]), Verdict::Up);
+    assert_eq!(run(&mut plain(2), &[true, true, false, true, false]), Verdict::Up, "never two in a row");
+    assert_eq!(run(&mut plain(1), &[false, false]), Verdict::Down);
+    assert_eq!(run(&mut plain(1), &[false, false, true, true]), Verdict::Down, "as any other that is down");
+    assert_eq!(run(&mut plain(1), &[false, false, true, true, true]), Verdict::Up);
+    let mut pool = plain(1);
+    for second in 0..20 {
+        assert_eq!(pool.next_due(), second * SECOND);
+        run(&mut pool, &[second % 3 == 0]);
+    }
+}
+
+#[test]
+fn what_is_known_of_a_backend_goes_to_another_pool() {
+    let mut listener = config::Listener { rebalance: no_shedding(), ..listener(1) };
+    listener.health.unhealthy = Some(3);
+    let mut pool = Pool::new(&listener, 1, 0);
+    run(&mut pool, &[true, false, false]);
+    let known = pool.known(BackendId(0)).unwrap();
+    assert_eq!(known, Known { verdict: Verdict::Up, good: 0, bad: 2 });
+    let mut other = Pool::new(&listener, 1, 0);
+    other.restore(BackendId(0), known, 0);
+    assert_eq!(run(&mut other, &[false]), Verdict::Down);
+}
+
+#[test]
+fn candidates_are_those_that_a_connection_could_go_to() {
+    let mut pool = Pool::new(&listener(3), 1, 0);
+    let all = [BackendId(0), BackendId(1), BackendId(2)];
+    assert_eq!(pool.candidates(&[]), all, "nobody is healthy: all");
+    assert_eq!(pool.candidates(&all[..2]), all[2..]);
+    for id in pool.due_checks(0) {
+        pool.check_result(id, id != BackendId(0), 0);
+    }
+    assert_eq!(pool.candidates(&[]), all[1..]);
+    pool.drain(BackendId(1), 0);
+    assert_eq!(pool.candidates(&[]), all[2..]);
+    assert_eq!(pool.candidates(&all[2..]), all[..1], "what drains gets nothing");
+}

@@ -9,6 +9,7 @@
 //!   A backup that slept looks once more before it takes over: the adverts may be waiting in its socket.
 //! - A holder that hears a weaker one repeats its announcements: after a partition the network must relearn.
 //! - A resignation counts only from the holder, so that a late copy of an old one moves nothing.
+//! - Signed adverts of a peer whose clock is off keep a backup from taking over, and do nothing else.
 
 use super::super::{MILLISECOND, NEVER, SECOND, Time};
 use super::packet::{Advert, Version};
@@ -102,6 +103,11 @@ impl Router {
         }
     }
 
+    /// Our own address, as the settings have it.
+    pub fn source(&self) -> IpAddr {
+        self.settings.source
+    }
+
     /// When `on_timer` is to be called at the latest.
     pub fn next_deadline(&self) -> Time {
         self.deadline.min(self.announce_at).min(self.resign_end)
@@ -127,6 +133,14 @@ impl Router {
                 Vec::new()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// A peer that has our key speaks, but its clock is so far from ours that it may be a recording: nothing that it says counts.
+    /// Still it may be the holder, so that a backup does not take over for its silence.
+    pub fn on_doubtful_advert(&mut self, now: Time) {
+        if self.role == Role::Backup {
+            self.deadline = self.deadline.max(now + 3 * self.heard_interval + self.skew());
         }
     }
 
@@ -187,11 +201,14 @@ impl Router {
         }
     }
 
-    /// Takes new settings and stays what it is. `AddAddress` then means: exactly the new addresses.
-    pub fn reconfigure(&mut self, settings: Settings, now: Time) -> Vec<Output> {
+    /// Takes new settings and stays what it is. `same` says of each of their track checks which of the old ones it is.
+    /// `AddAddress` then means: exactly the new addresses.
+    pub fn reconfigure(&mut self, settings: Settings, same: &[Option<usize>], now: Time) -> Vec<Output> {
         let fit = self.priority().is_some();
+        let old = std::mem::take(&mut self.passing);
+        let known = |new: usize| old.get((*same.get(new)?)?).copied();
         // A check that is new counts as what we are until its first result: a reload changes no role by itself.
-        self.passing.resize(settings.tracks.len(), fit);
+        self.passing = (0..settings.tracks.len()).map(|new| known(new).unwrap_or(fit)).collect();
         let moved = settings.addresses != self.settings.addresses;
         let old_interval = std::mem::replace(&mut self.settings, settings).interval;
         if !self.role.holds() {
@@ -356,10 +373,12 @@ impl Router {
         [outputs, self.turn(Role::Resigning)].concat()
     }
 
-    /// While resigning: takes the addresses back when nobody better has come within the time that it would need.
+    /// While resigning: takes the addresses back when nobody better has come within the time that it would need. Every better
+    /// one has taken them by then, and its advert ends the overlap if it is still on its way; the weaker ones wait longer, and
+    /// our advert stops them. A packet must not take longer than a weaker one does: the gap's part of an interval, in 256ths.
     fn stand_again(&mut self, now: Time) {
         self.then = Then::Reelect;
-        self.resign_end = now + self.own_skew() + self.settings.interval / 4;
+        self.resign_end = now + self.own_skew();
     }
 
     fn resigning_timer(&mut self, now: Time) -> Vec<Output> {

@@ -170,14 +170,55 @@ fn a_failed_check_moves_the_addresses_although_nobody_preempts() {
     assert_eq!(holder.role(), Role::Backup);
 }
 
-#[test]
-fn a_failed_check_that_does_not_outvote_leaves_the_addresses_where_they_are() {
-    let (mut holder, at) = master(Settings { tracks: vec![20], ..settings(1, 150) });
+/// A holder of this priority loses the check of weight 20; its peer has priority 100, and a packet takes a tenth of a millisecond.
+/// Who holds the addresses then.
+fn holder_after_a_failed_check(priority: u8) -> (Role, Role) {
+    const WAY: Time = MILLISECOND / 10;
+    let (mut holder, at) = master(Settings { tracks: vec![20], ..settings(1, priority) });
     holder.on_track(0, true, at);
-    holder.on_track(0, false, at);
-    let again = holder.next_deadline();
-    let outputs = holder.on_timer(again);
-    assert!(outputs.contains(&Output::Become(Role::Master)) && !outputs.contains(&Output::DelAddress));
+    let mut peer = backup(settings(2, 100));
+    peer.on_advert(&advert(priority), ip(1), at);
+    let mut wire: Vec<(Time, bool, Advert)> = Vec::new();
+    let send = |wire: &mut Vec<_>, from_holder: bool, now: Time, outputs: Vec<Output>| {
+        for output in outputs {
+            if let Output::SendAdvert(advert) = output {
+                wire.push((now + WAY, from_holder, advert));
+            }
+        }
+    };
+    let outputs = holder.on_track(0, false, at);
+    send(&mut wire, true, at, outputs);
+    let end = at + 10 * INTERVAL;
+    loop {
+        wire.sort_by_key(|(due, ..)| *due);
+        let packet = wire.first().map_or(Time::MAX, |(due, ..)| *due);
+        let now = packet.min(holder.next_deadline()).min(peer.next_deadline());
+        if now > end {
+            return (holder.role(), peer.role());
+        }
+        if packet == now {
+            let (_, from_holder, advert) = wire.remove(0);
+            let (to, from) = if from_holder { (&mut peer, ip(1)) } else { (&mut holder, ip(2)) };
+            let outputs = to.on_advert(&advert, from, now);
+            send(&mut wire, !from_holder, now, outputs);
+        } else if holder.next_deadline() == now {
+            let outputs = holder.on_timer(now);
+            send(&mut wire, true, now, outputs);
+        } else {
+            let outputs = peer.on_timer(now);
+            send(&mut wire, false, now, outputs);
+        }
+    }
+}
+
+#[test]
+fn a_failed_check_moves_the_addresses_to_a_stronger_peer_and_to_no_weaker_one() {
+    for gap in 1..=100 {
+        assert_eq!(holder_after_a_failed_check(120 + gap), (Role::Master, Role::Backup), "stronger by {gap}");
+    }
+    for gap in 1..=90 {
+        assert_eq!(holder_after_a_failed_check(120 - gap), (Role::Backup, Role::Master), "weaker by {gap}");
+    }
 }
 
 #[test]
@@ -221,6 +262,23 @@ fn when_the_holder_is_known_to_be_gone_nobody_waits_for_adverts() {
 }
 
 #[test]
+fn a_peer_whose_clock_is_off_is_not_taken_for_silent_and_moves_nothing() {
+    let mut router = backup(settings(1, 200));
+    let mut now = 0;
+    for _ in 0..20 {
+        now += INTERVAL;
+        router.on_doubtful_advert(now);
+        assert_eq!(router.on_timer(now), []);
+    }
+    // When it is silent as well, it is gone.
+    let due = router.next_deadline();
+    assert!(due <= now + 4 * INTERVAL);
+    assert!(router.on_timer(due).contains(&Output::Become(Role::Master)));
+    router.on_doubtful_advert(due);
+    assert_eq!(router.role(), Role::Master, "whoever holds is not moved by a recording");
+}
+
+#[test]
 fn adverts_that_are_not_for_us_say_why() {
     let mut router = backup(settings(1, 100));
     let other = Advert { router_id: 9, ..advert(100) };
@@ -242,8 +300,34 @@ fn a_backup_waits_as_long_as_the_holder_says() {
 #[test]
 fn new_settings_change_no_role() {
     let (mut router, at) = master(settings(1, 150));
-    assert_eq!(router.reconfigure(Settings { priority: 90, tracks: vec![0], ..settings(1, 90) }, at), []);
+    assert_eq!(
+        router.reconfigure(Settings { priority: 90, tracks: vec![0], ..settings(1, 90) }, &[], at),
+        []
+    );
     assert_eq!((router.role(), router.priority()), (Role::Master, Some(90)));
     let moved = Settings { addresses: vec![ip(101)], ..settings(1, 90) };
-    assert_eq!(router.reconfigure(moved, at), [Output::AddAddress, Output::Announce]);
+    assert_eq!(router.reconfigure(moved, &[], at), [Output::AddAddress, Output::Announce]);
+}
+
+#[test]
+fn results_stay_with_their_checks_when_others_go() {
+    let with = |tracks: Vec<u8>| Settings { tracks, ..settings(1, 150) };
+    // Good, bad with a weight, good.
+    let mut router = Router::new(with(vec![0, 20, 0]), 0);
+    router.on_track(0, true, 0);
+    router.on_track(2, true, 0);
+    router.on_timer(0);
+    let at = router.next_deadline();
+    router.on_timer(at);
+    assert_eq!((router.role(), router.priority()), (Role::Master, Some(130)));
+    // The bad one is gone, the others have changed places, and one is new.
+    assert_eq!(router.reconfigure(with(vec![0, 0, 0]), &[Some(2), None, Some(0)], at), []);
+    assert_eq!(router.priority(), Some(150));
+    assert_eq!(router.on_track(0, true, at), []);
+    assert_eq!(router.role(), Role::Master);
+    // A bad one stays bad wherever it is.
+    router.reconfigure(with(vec![0, 20, 0]), &[Some(0), Some(1), Some(2)], at);
+    router.on_track(1, false, at);
+    router.reconfigure(with(vec![20, 0]), &[Some(1), Some(0)], at);
+    assert_eq!(router.priority(), Some(130));
 }

@@ -43,7 +43,9 @@ pub(super) enum Progress {
 
 impl Probe {
     pub(super) fn begin(target: &Arc<Target>, backend: SocketAddr) -> Result<Self, String> {
-        let address = SocketAddr::new(backend.ip(), target.port.unwrap_or(backend.port()));
+        // Everything else stays, also the interface of a link-local address.
+        let mut address = backend;
+        address.set_port(target.port.unwrap_or(backend.port()));
         let socket = sockets::connect(address).map_err(|errno| errno.to_string())?;
         Ok(Self {
             socket: socket.into(),
