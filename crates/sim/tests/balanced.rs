@@ -7,8 +7,8 @@ use butler_sim::aws::{AwsHandle, AwsSite, Service};
 use butler_sim::{DataCentre, DataCentreOptions, Stage};
 use butler_talos::client::{Credentials, Node, Settings, Wait, bootstrap_when_ready, wait_until_etcd};
 use butler_talos::{
-    ClusterIntent, Endpoint, NodeIntent, Role, SecretsBundle, TalosVersion, Talosconfig, admin_kubeconfig,
-    render,
+    ClusterIntent, Endpoint, NodeIntent, Patch, Role, SecretsBundle, TalosVersion, Talosconfig,
+    admin_kubeconfig, render,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as KubeNode;
@@ -35,17 +35,19 @@ struct Site {
     dns: String,
     group: String,
     secrets: SecretsBundle,
+    /// The Kubernetes API answers those without credentials.
+    anonymous: bool,
 }
 
 impl Site {
     /// An account with an internal balancer for the Kubernetes API, checked by HTTPS.
-    async fn start() -> Self {
+    async fn start(anonymous: bool) -> Self {
         let centre = DataCentre::start(DataCentreOptions::for_aws(AwsSite::example())).await.unwrap();
         let aws = centre.aws().unwrap();
         let site = AwsSite::example();
         let subnets: Vec<&str> = site.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
         let secrets = SecretsBundle::generate(Timestamp::now()).unwrap().bundle;
-        let mut this = Self { centre, aws, dns: String::new(), group: String::new(), secrets };
+        let mut this = Self { centre, aws, dns: String::new(), group: String::new(), secrets, anonymous };
         let made = this.elb(
             "CreateLoadBalancer",
             &[
@@ -106,10 +108,17 @@ impl Site {
 
     fn config(&self, role: Role, name: &str) -> String {
         let endpoint = Endpoint::parse(&format!("https://{}:6443", self.dns)).unwrap();
-        let mut cluster = ClusterIntent::new("c1", endpoint, TalosVersion::parse("v1.9.2").unwrap());
+        let version = TalosVersion::parse("v1.9.2").unwrap();
+        let contract = version.contract();
+        let mut cluster = ClusterIntent::new("c1", endpoint, version);
         // Without it, a worker has no other way to the API than the balancer.
         cluster.kube_prism_port = None;
-        render(&cluster, &NodeIntent::new(role, name), &self.secrets).unwrap().to_yaml()
+        let config = render(&cluster, &NodeIntent::new(role, name), &self.secrets).unwrap();
+        if !self.anonymous || role == Role::Worker {
+            return config.to_yaml();
+        }
+        let patch = "cluster: {apiServer: {extraArgs: {anonymous-auth: 'true'}}}";
+        Patch::parse("anonymous", patch).unwrap().apply(&config, contract).unwrap().to_yaml()
     }
 
     /// A machine that boots with its configuration.
@@ -222,7 +231,7 @@ async fn nodes(client: &Client, wanted: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_reached_through_its_balancer_and_survives_a_control_plane() {
-    let site = Site::start().await;
+    let site = Site::start(true).await;
     let mut machines = Vec::new();
     for number in 0..3 {
         let machine = site.machine(Role::ControlPlane, &format!("cp-{number}"), number).await;
@@ -247,5 +256,25 @@ async fn a_cluster_is_reached_through_its_balancer_and_survives_a_control_plane(
         let client = site.admin().await;
         Api::<KubeNode>::all(client).list(&ListParams::default()).await.unwrap();
     }
+    site.centre.stop().await;
+}
+
+/// Talos lets nobody ask without credentials: a check by HTTPS gets 401, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_anonymous_access_a_check_by_https_never_passes() {
+    let site = Site::start(false).await;
+    let (id, address) = site.machine(Role::ControlPlane, "cp-0", 0).await;
+    site.register(&id);
+    site.bootstrap(address).await;
+    let refused = async {
+        while !site
+            .elb("DescribeTargetHealth", &[("TargetGroupArn", &site.group)])
+            .contains("Target.ResponseCodeMismatch")
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("the check is answered, and not with 200");
+    site.healthy(0).await;
     site.centre.stop().await;
 }

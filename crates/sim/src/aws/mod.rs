@@ -19,6 +19,7 @@ mod ec2;
 mod elb;
 mod furnish;
 mod input;
+mod lag;
 mod model;
 mod quotas;
 mod request;

@@ -62,12 +62,14 @@ impl State {
             let why = "Request would have succeeded, but DryRun flag is set.";
             return Err(Refusal::new("DryRunOperation", why).with_status(412));
         }
-        match service {
+        self.check_known(&call.action, &input, context.now)?;
+        let outcome = match service {
             Service::Ec2 => self.route_ec2(&call.action, &input, context),
             Service::Elb => self.route_elb(&call.action, &input, context),
             Service::Sts => self.route_sts(&call.action, &input, context),
             Service::Quotas => Err(service.not_simulated(&call.action)),
-        }
+        };
+        self.as_seen(&call.action, &input, outcome, context.now)
     }
 
     fn route_ec2(&mut self, action: &str, input: &Value, context: &Context<'_>) -> Outcome {

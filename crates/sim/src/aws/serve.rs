@@ -57,7 +57,7 @@ pub(super) async fn answer(shell: Arc<Shell>, request: Request<Incoming>) -> Ans
 }
 
 /// Through the gate, and back.
-async fn pass(shell: &Shell, call: &Call, arrived: &Arrived<'_>) -> Answered {
+async fn pass(shell: &Arc<Shell>, call: &Call, arrived: &Arrived<'_>) -> Answered {
     let (operation, object) = (call.name(), shell.object_of(call));
     let told = gate::Call { system: "aws", operation, object, mutates: call.mutates() };
     let answer = async |stale| shell.answer(call, arrived, stale).await;

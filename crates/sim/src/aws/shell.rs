@@ -7,7 +7,7 @@ use super::sign::Arrived;
 use super::site::AwsSite;
 use super::state::{Boot, Effect, State};
 use crate::balancer::{Balancers, BalancersState};
-use crate::infrastructure::{Base, Place, StartError, Tasks, port, wall_clock};
+use crate::infrastructure::{Base, Place, StartError, Tasks, port, to_the_end, wall_clock};
 use crate::machine::{Media, Stage};
 use crate::world::NodeOptions;
 use parking_lot::Mutex;
@@ -82,7 +82,7 @@ impl Aws {
 async fn clock(shell: Arc<Shell>) {
     loop {
         shell.base.due(State::next_due).await;
-        shell.settle().await;
+        to_the_end(shell.clone().settle()).await;
     }
 }
 
@@ -105,8 +105,8 @@ impl Shell {
     }
 
     /// Answers a call, after everything that is due has happened.
-    pub(super) async fn answer(&self, call: &Call, arrived: &Arrived<'_>, stale: bool) -> Answer {
-        self.settle().await;
+    pub(super) async fn answer(self: &Arc<Self>, call: &Call, arrived: &Arrived<'_>, stale: bool) -> Answer {
+        to_the_end(self.clone().settle()).await;
         let now = self.base.now();
         let health =
             |balancer: &str, group: &str, target| self.balancers.health(balancer, group, target).verdict;
@@ -131,7 +131,7 @@ impl Shell {
     }
 
     /// Carries out what is due, then looks at the machines.
-    async fn settle(&self) {
+    async fn settle(self: Arc<Self>) {
         let turn = self.base.turn.lock().await;
         let mut changed = false;
         loop {

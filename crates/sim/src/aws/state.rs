@@ -42,6 +42,10 @@ pub struct State {
     pub(super) listeners: BTreeMap<String, Listener>,
     /// What the site brought along: not left behind by anybody.
     pub(super) furniture: BTreeSet<String>,
+    /// Milliseconds that what is shown is behind.
+    pub(super) lag: u64,
+    /// When what is shown late was made.
+    pub(super) born: BTreeMap<String, u64>,
 }
 
 /// What becomes of load balancers that are made.
@@ -323,6 +327,8 @@ impl State {
             target_groups: BTreeMap::new(),
             listeners: BTreeMap::new(),
             furniture: BTreeSet::new(),
+            lag: 0,
+            born: BTreeMap::new(),
         };
         super::furnish::furnish(&mut state, site);
         state

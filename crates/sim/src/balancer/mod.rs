@@ -3,9 +3,10 @@
 //! ```text
 //!   owner (a cloud's API) -- apply(what is wanted) --> Balancers
 //!                                                        |  a listener for each address and port
-//!   client -> fabric -> listener -> choose (pure) -> relay -> target
-//!                                      ^
-//!                          health (pure) <- a check for each target, at its interval
+//!   client -> fabric -> listener -> Kept: choose  -> relay -> target
+//!                                     |  health, drain  <- a check for each target, when it is due
+//!                                     v
+//!                              butler_lb::core::Pool (pure): the one that `butler-lb` itself has
 //! ```
 //!
 //! In [`Mode::Proxy`] a balancer answers at addresses of its own and opens connections to its targets, at any port. In
@@ -16,6 +17,7 @@
 //! A connection for which there is no target is accepted and cut at once; a real one would wait for its client's patience.
 
 mod check;
+mod kept;
 mod pool;
 mod shell;
 mod table;

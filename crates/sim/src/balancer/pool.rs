@@ -1,4 +1,4 @@
-//! What a load balancer is, whether its targets are well, and which one comes next. Pure.
+//! What a load balancer is, as its owner wants it, and what its owner can know of its targets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -90,17 +90,16 @@ pub enum Probe {
 }
 
 /// What is known of a target's health.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Health {
     pub verdict: Verdict,
-    /// Checks in a row that speak against the verdict.
-    against: u32,
 }
 
 /// Whether a target is well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// Not checked often enough.
+    #[default]
     Initial,
     Healthy,
     Unhealthy(Trouble),
@@ -159,43 +158,9 @@ impl Probe {
     }
 }
 
-impl Default for Health {
-    fn default() -> Self {
-        Self { verdict: Verdict::Initial, against: 0 }
-    }
-}
-
 impl Health {
     #[must_use]
     pub fn is_healthy(self) -> bool {
         self.verdict == Verdict::Healthy
-    }
-
-    /// The health after one more check.
-    #[must_use]
-    pub fn after(self, check: &Check, outcome: Result<(), Trouble>) -> Self {
-        let (verdict, limit) = match (self.verdict, outcome) {
-            (Verdict::Initial, Ok(())) => (Verdict::Healthy, check.first),
-            (Verdict::Unhealthy(_), Ok(())) => (Verdict::Healthy, check.rise),
-            (Verdict::Initial | Verdict::Healthy, Err(trouble)) => (Verdict::Unhealthy(trouble), check.fall),
-            (Verdict::Healthy, Ok(())) => return Self { against: 0, ..self },
-            (Verdict::Unhealthy(_), Err(trouble)) => {
-                return Self { verdict: Verdict::Unhealthy(trouble), against: 0 };
-            }
-        };
-        let against = self.against + 1;
-        if against >= limit { Self { verdict, against: 0 } } else { Self { against, ..self } }
-    }
-}
-
-impl Pool {
-    /// The targets that new connections from a frontend may go to: the healthy ones, or, when none is, all of them.
-    #[must_use]
-    pub fn candidates(&self, zone: Option<&str>, health: impl Fn(SocketAddr) -> Health) -> Vec<&Target> {
-        let here = |target: &&Target| !target.draining && zone.is_none_or(|zone| target.zone == zone);
-        let all: Vec<&Target> = self.targets.iter().filter(here).collect();
-        let well: Vec<&Target> =
-            all.iter().copied().filter(|target| health(target.socket()).is_healthy()).collect();
-        if well.is_empty() { all } else { well }
     }
 }

@@ -1,21 +1,25 @@
 //! The thin shell: listeners, relays and checks on the fabric.
 
 use super::check;
-use super::pool::{Balancer, Health, Trouble};
-use super::table::{Job, Owned, Place, Route, Running, Slot, Table};
+use super::kept::{Kept, Memory, Noted, Pace};
+use super::pool::{Balancer, Check, Health, Pool, Probe, Trouble};
+use super::table::{Group, Job, Name, Owned, Place, Route, Running, Table, Taken};
 use crate::fabric::{Fabric, FabricListener, Stream};
 use crate::world::{WeakWorld, World};
+use butler_lb::core::{SECOND, Time};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// At speed 0 an interval is this long: checks must not turn into a busy loop.
 const INTERVAL_FLOOR: Duration = Duration::from_millis(50);
+/// Nor may checks that take longer than their interval.
+const REST: Time = 25_000;
 /// A handshake takes the time that this computer takes, whatever the speed.
 const TIMEOUT_FLOOR: Duration = Duration::from_secs(3);
 
@@ -28,7 +32,7 @@ pub struct Balancers {
 /// What is to be remembered of load balancers: the health of their targets. Plain data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BalancersState {
-    health: BTreeMap<Place, Health>,
+    health: BTreeMap<Place, Memory>,
 }
 
 #[derive(Debug)]
@@ -36,6 +40,8 @@ struct Inner {
     fabric: Fabric,
     world: WeakWorld,
     speed: f64,
+    /// Time is counted from here.
+    began: Instant,
     table: Mutex<Table>,
     /// One at a time tells what is wanted, so that the last word is the newest.
     telling: Mutex<()>,
@@ -58,6 +64,7 @@ impl Balancers {
             fabric,
             world: world.downgrade(),
             speed: speed.max(0.0),
+            began: Instant::now(),
             table: Mutex::new(table),
             telling: Mutex::default(),
             changed: watch::Sender::new(0),
@@ -67,10 +74,7 @@ impl Balancers {
 
     #[must_use]
     pub fn export(&self) -> BalancersState {
-        let table = self.inner.table.lock();
-        let mut health = table.remembered.clone();
-        health.extend(table.places.iter().map(|(place, slot)| (place.clone(), slot.health)));
-        BalancersState { health }
+        BalancersState { health: self.inner.table.lock().memories() }
     }
 
     /// From now on these are the balancers whose names begin with `owner`, and no others. What stays the same goes on
@@ -110,13 +114,7 @@ impl Balancers {
     /// How many connections to a target are open, over all balancers.
     #[must_use]
     pub fn connections(&self, target: SocketAddr) -> usize {
-        let table = self.inner.table.lock();
-        table
-            .places
-            .iter()
-            .filter(|(place, _)| place.target == target)
-            .map(|(_, slot)| slot.lines.open())
-            .sum()
+        self.inner.table.lock().pools.values().map(|group| group.kept.connections(target)).sum()
     }
 
     /// Changes whenever the health of a target, or a balancer, does.
@@ -143,9 +141,9 @@ impl Inner {
         for name in &running.wanted.names {
             self.fabric.unname(name);
         }
-        for place in Table::wanted_places(name, &running.wanted) {
-            if let Some(slot) = table.places.remove(&place) {
-                slot.lines.cut();
+        for pool in running.wanted.pools.keys() {
+            if let Some(group) = table.pools.remove(&Name::new(name, pool)) {
+                group.kept.targets().for_each(|target| group.kept.cut(target));
             }
         }
     }
@@ -174,28 +172,49 @@ impl Inner {
         for gone in old.names.iter().filter(|old| !wanted.names.contains(old)) {
             self.fabric.unname(gone);
         }
-        self.set_places(table, name, &old, &wanted);
+        self.set_pools(table, name, &old, &wanted);
         table.balancers.insert(name.to_string(), Running { wanted, listeners });
         self.publish(table, name);
     }
 
-    fn set_places(self: &Arc<Self>, table: &mut Table, name: &str, old: &Balancer, new: &Balancer) {
-        let (before, after) = (Table::wanted_places(name, old), Table::wanted_places(name, new));
-        for gone in before.difference(&after) {
-            let Some(slot) = table.places.remove(gone) else { continue };
-            if old.pools.get(&gone.pool).is_some_and(|pool| pool.cut_removed) {
-                slot.lines.cut();
+    fn set_pools(self: &Arc<Self>, table: &mut Table, name: &str, old: &Balancer, new: &Balancer) {
+        let now = self.now();
+        for (pool, before) in &old.pools {
+            let full = Name::new(name, pool);
+            let after: BTreeSet<SocketAddr> = new
+                .pools
+                .get(pool)
+                .iter()
+                .flat_map(|pool| &pool.targets)
+                .map(|target| target.socket())
+                .collect();
+            if let Some(group) = table.pools.get(&full).filter(|_| before.cut_removed) {
+                group.kept.targets().filter(|target| !after.contains(target)).for_each(|t| group.kept.cut(t));
+            }
+            if !new.pools.contains_key(pool) {
+                table.pools.remove(&full);
             }
         }
-        for place in after {
-            if table.places.contains_key(&place) {
-                continue;
+        for (pool, wanted) in &new.pools {
+            let (full, pace) = (Name::new(name, pool), self.pace(&wanted.check));
+            if !table.pools.contains_key(&full) {
+                table.count += 1;
+                let group = self.group(&full, table.count, wanted);
+                table.pools.insert(full.clone(), group);
             }
-            let health = table.remembered.remove(&place).unwrap_or_default();
-            let task = tokio::spawn(look_after(Arc::downgrade(self), place.clone()));
-            let slot = Slot { health, lines: Default::default(), _checked_by: Owned::new(task) };
-            table.places.insert(place, slot);
+            let Table { pools, remembered, .. } = table;
+            let Some(group) = pools.get_mut(&full) else { continue };
+            let remembered = |target| remembered.remove(&Place { pool: full.clone(), target });
+            group.kept.set(wanted, pace, remembered, now);
+            group.bell.notify_one();
         }
+    }
+
+    fn group(self: &Arc<Self>, name: &Name, number: u64, wanted: &Pool) -> Group {
+        let bell = Arc::new(Notify::new());
+        let task = tokio::spawn(look_after(Arc::downgrade(self), name.clone(), Arc::clone(&bell)));
+        let kept = Kept::new(wanted, self.pace(&wanted.check), self.now());
+        Group { kept, number, bell, _checked_by: Owned::new(task) }
     }
 
     /// Tells the network who is behind a balancer, and where its names lead.
@@ -237,42 +256,70 @@ impl Inner {
         node.machine().config().is_some_and(|config| config.loopback_addresses().contains(&address))
     }
 
-    async fn check(&self, job: &Job) -> Result<(), Trouble> {
-        if job.kept_out || !self.accepts(job.at.ip(), job.through) {
-            return Err(Trouble::Timeout);
-        }
-        let patience = self.scaled(job.check.timeout);
-        let patience = if job.is_slow() { patience.max(TIMEOUT_FLOOR) } else { patience };
-        let checked = check::run(&self.fabric, job.at, &job.check.probe);
-        // A connection is there or refused at once, so that no patience at all is enough for it.
-        tokio::time::timeout(patience.max(INTERVAL_FLOOR), checked).await.unwrap_or(Err(Trouble::Timeout))
+    fn now(&self) -> Time {
+        Time::try_from(self.began.elapsed().as_micros()).unwrap_or(Time::MAX)
     }
 
-    /// Keeps what a check has found, and says when the next one is due.
-    fn note(&self, place: &Place, job: &Job, outcome: Result<(), Trouble>) -> Duration {
+    fn pace(&self, check: &Check) -> Pace {
+        let timeout = self.scaled(check.timeout);
+        // A connection is there or refused at once, so that no patience at all is enough for it.
+        let floor = if check.probe == Probe::Tcp { INTERVAL_FLOOR } else { TIMEOUT_FLOOR };
+        Pace { interval: self.scaled(check.interval).max(INTERVAL_FLOOR), timeout: timeout.max(floor) }
+    }
+
+    /// One check, to be carried out by itself.
+    fn check(&self, job: Job) -> impl Future<Output = (SocketAddr, Result<(), Trouble>)> + use<> {
+        let unheard = job.kept_out || !self.accepts(job.at.ip(), job.through);
+        let (fabric, patience) = (self.fabric.clone(), self.pace(&job.check).timeout);
+        async move {
+            if unheard {
+                return (job.target, Err(Trouble::Timeout));
+            }
+            let checked = check::run(&fabric, job.at, &job.check.probe);
+            let outcome = tokio::time::timeout(patience, checked).await;
+            (job.target, outcome.unwrap_or(Err(Trouble::Timeout)))
+        }
+    }
+
+    /// Keeps what a check has found.
+    fn note(&self, pool: &Name, target: SocketAddr, outcome: Result<(), Trouble>) {
+        let now = self.now();
         let mut table = self.table.lock();
-        let cuts = |table: &Table| {
-            let pool = table.balancers.get(&place.balancer).and_then(|r| r.wanted.pools.get(&place.pool));
-            pool.is_some_and(|pool| pool.cut_unhealthy)
-        };
-        let cuts = cuts(&table);
-        let Some(slot) = table.places.get_mut(place) else { return Duration::ZERO };
-        let before = slot.health;
-        slot.health = before.after(&job.check, outcome);
-        let changed = slot.health.verdict != before.verdict;
-        if changed && before.is_healthy() && cuts {
-            slot.lines.cut();
+        let wanted = table.balancers.get(&pool.balancer).and_then(|r| r.wanted.pools.get(&pool.pool));
+        let cuts = wanted.is_some_and(|pool| pool.cut_unhealthy);
+        let Some(group) = table.pools.get_mut(pool) else { return };
+        let Noted { changed, fell } = group.kept.checked(target, outcome, now);
+        if fell && cuts {
+            group.kept.cut(target);
         }
         if changed {
-            self.publish(&table, &place.balancer);
-        }
-        drop(table);
-        if changed {
+            self.publish(&table, &pool.balancer);
+            drop(table);
             self.tell();
         }
-        self.scaled(job.check.interval).max(INTERVAL_FLOOR)
+    }
+
+    /// Begins the checks of a pool that are due; `None` when it is gone.
+    fn begin(&self, pool: &Name, running: &mut Checks) -> Option<()> {
+        let jobs = self.table.lock().jobs(pool, self.now())?;
+        for job in jobs {
+            running.spawn(self.check(job));
+        }
+        Some(())
+    }
+
+    fn next_due(&self, pool: &Name) -> Option<Time> {
+        Some(self.table.lock().pools.get(pool)?.kept.next_due())
+    }
+
+    /// When a moment is, as far as that can be said.
+    fn moment(&self, at: Time) -> Instant {
+        self.began + Duration::from_micros(at.min(self.now().saturating_add(3600 * SECOND)))
     }
 }
+
+/// Checks that are under way.
+type Checks = JoinSet<(SocketAddr, Result<(), Trouble>)>;
 
 /// Names, addresses and the rest of it don't outlive the balancers.
 impl Drop for Inner {
@@ -285,15 +332,53 @@ impl Drop for Inner {
     }
 }
 
-/// Checks a target for as long as it is one.
-async fn look_after(inner: Weak<Inner>, place: Place) {
+/// Checks the targets of a pool for as long as it is there, when the pool says so.
+async fn look_after(inner: Weak<Inner>, pool: Name, bell: Arc<Notify>) {
+    let mut running = Checks::new();
+    let mut rested = 0;
     loop {
         let Some(strong) = inner.upgrade() else { return };
-        let Some(job) = strong.table.lock().job(&place) else { return };
-        let outcome = strong.check(&job).await;
-        let pause = strong.note(&place, &job, outcome);
+        if strong.now() >= rested {
+            if strong.begin(&pool, &mut running).is_none() {
+                return;
+            }
+            rested = strong.now().saturating_add(REST);
+        }
+        let Some(due) = strong.next_due(&pool) else { return };
+        let until = strong.moment(due.max(rested));
         drop(strong);
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            Some(Ok((target, outcome))) = running.join_next(), if !running.is_empty() => {
+                let Some(strong) = inner.upgrade() else { return };
+                strong.note(&pool, target, outcome);
+            }
+            () = bell.notified() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+    }
+}
+
+/// A connection's place in a pool; given back when it ends, however that is.
+struct Held {
+    inner: Weak<Inner>,
+    taken: Taken,
+}
+
+impl Held {
+    fn opened(&self) {
+        if let Some(inner) = self.inner.upgrade() {
+            let now = inner.now();
+            inner.table.lock().opened(&self.taken, now);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            let now = inner.now();
+            inner.table.lock().closed(&self.taken, now);
+        }
     }
 }
 
@@ -310,10 +395,11 @@ async fn accept(
         tokio::select! {
             accepted = listener.accept() => {
                 let (Ok(client), Some(strong)) = (accepted, inner.upgrade()) else { return };
-                let route = strong.table.lock().route(&name, at);
-                let route = route.filter(|route| strong.accepts(route.target.ip(), route.through));
-                if let Some(route) = route {
-                    relays.spawn(relay(client, fabric.clone(), route));
+                let route = strong.table.lock().route(&name, at, strong.now());
+                let Some(route) = route else { continue };
+                let held = Held { inner: inner.clone(), taken: route.at.clone() };
+                if strong.accepts(route.target.ip(), route.through) {
+                    relays.spawn(relay(client, fabric.clone(), route, held));
                 }
             }
             Some(_) = relays.join_next(), if !relays.is_empty() => {}
@@ -321,14 +407,12 @@ async fn accept(
     }
 }
 
-async fn relay(mut client: Stream, fabric: Fabric, route: Route) {
+async fn relay(mut client: Stream, fabric: Fabric, route: Route, held: Held) {
     let mut cut = route.lines.cut.subscribe();
     let Ok(mut inside) = fabric.dial(route.target) else { return };
-    let count = route.lines.count;
-    count.fetch_add(1, Ordering::Relaxed);
+    held.opened();
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut inside) => {}
         _ = cut.changed() => {}
     }
-    count.fetch_sub(1, Ordering::Relaxed);
 }

@@ -232,20 +232,64 @@ async fn zones_keep_to_themselves_and_names_lead_where_somebody_is() {
     assert!(!site.fabric.is_behind(at("198.51.100.7:6443"), target));
 }
 
+const SECOND: u64 = butler_lb::core::SECOND;
+
 #[test]
 fn health_needs_a_row_of_checks_and_a_new_target_fewer() {
-    let check = Check { rise: 2, fall: 3, ..Check::default() };
+    let wanted = Pool { check: Check { rise: 2, fall: 3, ..Check::default() }, ..pool(&["10.0.1.11:6443"]) };
+    let pace = kept::Pace { interval: Duration::from_secs(1), timeout: Duration::from_secs(1) };
+    let target = at("10.0.1.11:6443");
     let bad = Err(Trouble::Refused);
-    let run = |from: Health, outcomes: &[Result<(), Trouble>]| {
-        outcomes.iter().fold(from, |health, outcome| health.after(&check, *outcome))
+    let run = |outcomes: &[Result<(), Trouble>]| {
+        let mut kept = kept::Kept::new(&wanted, pace, 0);
+        kept.set(&wanted, pace, |_| None, 0);
+        for (second, outcome) in (0..).zip(outcomes) {
+            assert_eq!(kept.due(second * SECOND), [target], "checks come at exact intervals");
+            kept.checked(target, *outcome, second * SECOND);
+        }
+        kept.health(target)
     };
-    let healthy = run(Health::default(), &[Ok(())]);
-    assert!(healthy.is_healthy());
-    assert!(run(healthy, &[bad, bad, Ok(()), bad, bad]).is_healthy(), "never three in a row");
-    let ill = run(healthy, &[bad, bad, Err(Trouble::Status(500))]);
-    assert_eq!(ill.verdict, Verdict::Unhealthy(Trouble::Status(500)));
-    assert!(!run(ill, &[Ok(()), bad, Ok(())]).is_healthy());
-    assert!(run(ill, &[Ok(()), Ok(())]).is_healthy());
+    assert_eq!(run(&[bad, bad]).verdict, Verdict::Initial);
+    assert_eq!(run(&[bad, bad, bad]).verdict, Verdict::Unhealthy(Trouble::Refused));
+    assert!(run(&[Ok(())]).is_healthy());
+    assert!(run(&[Ok(()), bad, bad, Ok(()), bad, bad]).is_healthy(), "never three in a row");
+    let ill = [Ok(()), bad, bad, Err(Trouble::Status(500))];
+    assert_eq!(run(&ill).verdict, Verdict::Unhealthy(Trouble::Status(500)));
+    assert!(!run(&[&ill[..], &[Ok(()), bad, Ok(())]].concat()).is_healthy());
+    assert!(run(&[&ill[..], &[Ok(()), Ok(())]].concat()).is_healthy());
+}
+
+#[test]
+fn a_target_that_is_listed_twice_drains_when_both_say_so() {
+    let mut wanted = pool(&["10.0.1.11:6443", "10.0.1.11:6443"]);
+    let pace = kept::Pace { interval: Duration::from_secs(1), timeout: Duration::from_secs(1) };
+    let mut kept = kept::Kept::new(&wanted, pace, 0);
+    for (drains, left) in [([true, false], 1), ([false, true], 1), ([true, true], 0), ([false, false], 1)] {
+        wanted.targets.iter_mut().zip(drains).for_each(|(target, draining)| target.draining = draining);
+        kept.set(&wanted, pace, |_| None, 0);
+        assert_eq!(kept.candidates(None).len(), left, "{drains:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_place_is_given_back_when_a_connection_ends_and_when_a_target_cannot_be_reached() {
+    let site = site();
+    let _one = Echo::start(&site.fabric, "10.0.1.11:6443");
+    site.apply(balancer(pool(&["10.0.1.11:6443", "10.0.2.11:6443"])));
+    site.until(&[("10.0.1.11:6443", true)]).await;
+    let (kept, _) = site.connect().await.unwrap();
+    assert_eq!(site.balancers.connections(at("10.0.1.11:6443")), 1);
+    drop(kept);
+    // The only one that is listed is not there: it gets a connection all the same, and loses it.
+    site.apply(balancer(pool(&["10.0.2.11:6443"])));
+    assert!(site.connect().await.is_none());
+    let none = async {
+        let taken = |target: &str| site.balancers.connections(at(target));
+        while taken("10.0.1.11:6443") + taken("10.0.2.11:6443") > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, none).await.expect("places are given back");
 }
 
 #[tokio::test]

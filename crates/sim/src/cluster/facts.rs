@@ -175,6 +175,11 @@ impl Facts {
         self.config.value("/machine/pods").and_then(Value::as_array).cloned().unwrap_or_default()
     }
 
+    /// Whether the API server answers those without credentials at all. Talos' default is no, also for its health.
+    pub(super) fn lets_anonymous_in(&self) -> bool {
+        self.text("/cluster/apiServer/extraArgs/anonymous-auth") == "true"
+    }
+
     /// What PodSecurity enforces where a namespace says nothing, and where it says nothing at all.
     pub(super) fn pod_security(&self) -> PodSecurity {
         let plugins = self.config.value("/cluster/apiServer/admissionControl").and_then(Value::as_array);

@@ -76,6 +76,7 @@ impl Front {
             gate: backing.gate.clone(),
             store: backing.store.clone(),
             security: Arc::new(facts.pod_security()),
+            anonymous: facts.lets_anonymous_in(),
         };
         let options = ServeOptions { max_connections: 1024, ..ServeOptions::default() };
         let never = std::future::pending();
@@ -100,6 +101,8 @@ struct Gated {
     gate: Gate,
     store: Store,
     security: Arc<PodSecurity>,
+    /// Those without credentials are answered.
+    anonymous: bool,
 }
 
 /// The connection is to be cut: there is no answer.
@@ -121,6 +124,9 @@ impl Service<Request<Incoming>> for Gated {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
         if is_check(&request) {
+            if !self.anonymous {
+                return Box::pin(async { Ok(refusal(401, "Unauthorized")) });
+            }
             return Box::pin(async move { Ok(service.answer(request).await) });
         }
         Box::pin(async move {
@@ -206,6 +212,7 @@ fn call<B>(request: &Request<B>) -> Call {
 
 fn refusal(code: u16, message: &str) -> Answer {
     let reason = match code {
+        401 => "Unauthorized",
         403 => "Forbidden",
         429 => "TooManyRequests",
         500 => "InternalError",

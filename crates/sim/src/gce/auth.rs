@@ -188,7 +188,11 @@ fn further(request: &Request, body: &Fields) -> Vec<String> {
             more.extend(["compute.disks.create", "compute.subnetworks.use"]);
             let external =
                 body.get("networkInterfaces").is_some_and(|all| all.to_string().contains("accessConfigs"));
+            let project = request.path.get("project").map(String::as_str).unwrap_or_default();
+            let image = format!("projects/{project}/global/images/");
+            let own_image = body.get("disks").is_some_and(|disks| disks.to_string().contains(&image));
             let optional = [
+                (own_image, "compute.images.useReadOnly"),
                 (has("labels"), "compute.instances.setLabels"),
                 (has("metadata"), "compute.instances.setMetadata"),
                 (has("tags"), "compute.instances.setTags"),
@@ -198,8 +202,11 @@ fn further(request: &Request, body: &Fields) -> Vec<String> {
             more.extend(optional.into_iter().filter(|(needed, _)| *needed).map(|(_, permission)| permission));
         }
         ("forwardingRules", "insert") => {
+            let internal = body.get("loadBalancingScheme").and_then(Value::as_str) == Some("INTERNAL");
             let optional = [
-                (has("IPAddress"), "compute.addresses.use"),
+                (has("IPAddress") && !internal, "compute.addresses.use"),
+                (has("IPAddress") && internal, "compute.addresses.useInternal"),
+                (internal, "compute.networks.use"),
                 (has("backendService"), "compute.regionBackendServices.use"),
                 (has("target"), "compute.targetPools.use"),
             ];
@@ -211,6 +218,9 @@ fn further(request: &Request, body: &Fields) -> Vec<String> {
                 (has("healthChecks"), "compute.regionHealthChecks.useReadOnly"),
             ];
             more.extend(optional.into_iter().filter(|(needed, _)| *needed).map(|(_, permission)| permission));
+        }
+        ("addresses", "insert") if body.get("addressType").and_then(Value::as_str) == Some("INTERNAL") => {
+            more.extend(["compute.addresses.createInternal", "compute.subnetworks.use"]);
         }
         ("instanceGroups", "addInstances") | ("targetPools", "addInstance") => {
             more.push("compute.instances.use")

@@ -185,6 +185,7 @@ impl State {
         self.docs.values_mut().for_each(|doc| doc.draining.retain(|_, until| *until > now));
         loop {
             let open = self.active.iter().filter_map(|name| self.operations.get(name));
+            let open = open.filter(|operation| !self.stalled.contains(&operation.method));
             let due = open.filter(|operation| !operation.handed_over && operation.due <= now);
             let Some(operation) = due.min_by_key(|operation| operation.due).cloned() else { return effects };
             let outcome = match self.scripted_failure(&operation) {

@@ -31,7 +31,7 @@ pub(super) async fn answer(shell: Arc<Shell>, metadata: bool, request: Request<I
 }
 
 /// Through the gate, and back.
-async fn pass(shell: &Shell, call: Call) -> Answered {
+async fn pass(shell: &Arc<Shell>, call: Call) -> Answered {
     let (operation, object, mutates) = shell.describe(&call);
     let told = gate::Call { system: "gce", operation, object, mutates };
     let answer =

@@ -6,7 +6,7 @@ use super::serve;
 use super::site::GceSite;
 use super::state::{Boot, Effect, State};
 use crate::balancer::{Balancers, BalancersState};
-use crate::infrastructure::{Base, Place, StartError, Tasks, port};
+use crate::infrastructure::{Base, Place, StartError, Tasks, port, to_the_end};
 use crate::machine::{Media, Stage};
 use crate::world::NodeOptions;
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ const NAMES: [&str; 4] = [
 const METADATA: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), 80);
 const METADATA_NAME: &str = "metadata.google.internal";
 /// Google waits two minutes at most, and promises less. A shorter wait keeps snapshots from waiting along.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// How errors call it.
 const WHAT: &str = "Google Cloud";
@@ -102,7 +102,7 @@ impl Gce {
 async fn clock(shell: Arc<Shell>) {
     loop {
         shell.base.due(State::next_due).await;
-        shell.settle().await;
+        to_the_end(shell.clone().settle()).await;
     }
 }
 
@@ -121,8 +121,8 @@ impl Shell {
     }
 
     /// Answers a call, after everything that is due has happened.
-    pub(super) async fn answer(&self, call: &Call, stale: bool) -> Answer {
-        self.settle().await;
+    pub(super) async fn answer(self: &Arc<Self>, call: &Call, stale: bool) -> Answer {
+        to_the_end(self.clone().settle()).await;
         let awaited = self.base.state.lock().waits_for(call);
         if let Some(name) = awaited {
             let mut settled = self.settled.subscribe();
@@ -147,7 +147,7 @@ impl Shell {
     }
 
     /// Carries out what is due, then looks at the machines.
-    async fn settle(&self) {
+    async fn settle(self: Arc<Self>) {
         let turn = self.base.turn.lock().await;
         let mut changed = false;
         loop {

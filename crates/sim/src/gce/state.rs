@@ -41,6 +41,8 @@ pub struct State {
     /// Access tokens: whose, and until when in milliseconds.
     pub(super) tokens: BTreeMap<String, (String, u64)>,
     pub(super) failures: Vec<SiteFailure>,
+    /// Methods whose operations do not end.
+    pub(super) stalled: BTreeSet<String>,
     pub(super) client: IpAddr,
     pub(super) vpn: bool,
     pub(super) metadata_server: bool,
@@ -141,6 +143,7 @@ impl State {
             accounts: site.accounts.clone(),
             tokens: BTreeMap::new(),
             failures: site.failures.clone(),
+            stalled: BTreeSet::new(),
             client: site.client,
             vpn: site.vpn,
             metadata_server: site.metadata_server,
@@ -166,7 +169,9 @@ impl State {
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let open = self.active.iter().filter_map(|name| self.operations.get(name));
-        let due = open.filter(|operation| !operation.handed_over).map(|operation| operation.due);
+        let open =
+            open.filter(|operation| !operation.handed_over && !self.stalled.contains(&operation.method));
+        let due = open.map(|operation| operation.due);
         due.chain(self.docs.values().flat_map(|doc| doc.draining.values().copied())).min()
     }
 
@@ -320,10 +325,26 @@ impl State {
         self.failures.push(failure);
     }
 
+    /// From now on operations of a method (`compute.forwardingRules.insert`) do not end, or do again.
+    pub fn stall(&mut self, method: &str, stalled: bool) {
+        if stalled {
+            self.stalled.insert(method.to_string());
+        } else {
+            self.stalled.remove(method);
+        }
+    }
+
     /// An account lacks exactly these permissions from now on.
     pub fn set_lacking(&mut self, permissions: &[&str]) {
         for account in &mut self.accounts {
             account.lacks = permissions.iter().map(ToString::to_string).collect();
+        }
+    }
+
+    /// Every account has these permissions, which may be patterns, and no others.
+    pub fn set_holding(&mut self, permissions: &[&str]) {
+        for account in &mut self.accounts {
+            account.permissions = permissions.iter().map(ToString::to_string).collect();
         }
     }
 

@@ -110,6 +110,12 @@ impl<S: Clone> Base<S> {
     }
 }
 
+/// Does something to its end, also when whoever asked for it hangs up meanwhile: a machine that is left halfway would be on in the
+/// world, and off for its infrastructure, for ever.
+pub(crate) async fn to_the_end(work: impl Future<Output = ()> + Send + 'static) {
+    let _ = tokio::spawn(work).await;
+}
+
 impl Tasks {
     pub(crate) fn new(tasks: Vec<JoinHandle<()>>) -> Self {
         Self(Mutex::new(tasks))

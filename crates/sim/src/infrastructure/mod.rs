@@ -6,7 +6,7 @@ mod base;
 pub(crate) mod calling;
 pub(crate) mod port;
 
-pub(crate) use base::{Base, Tasks, wall_clock};
+pub(crate) use base::{Base, Tasks, to_the_end, wall_clock};
 
 use crate::ca::{CaError, SimCa};
 use crate::fabric::{Fabric, FabricListener};

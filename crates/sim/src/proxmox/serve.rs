@@ -34,7 +34,7 @@ pub(super) async fn answer(shell: Arc<Shell>, request: Request<Incoming>) -> Ans
 }
 
 /// Through the gate, and back.
-async fn pass(shell: &Shell, mut call: Call) -> Answered {
+async fn pass(shell: &Arc<Shell>, mut call: Call) -> Answered {
     let (operation, object) = shell.describe(&call);
     let mutates = call.method != "GET";
     let answer = async |stale| {

@@ -5,7 +5,7 @@ use super::request::{Answer, Call};
 use super::serve;
 use super::site::ProxmoxSite;
 use super::state::{Boot, Effect, State};
-use crate::infrastructure::{Base, Place, StartError, Tasks, port};
+use crate::infrastructure::{Base, Place, StartError, Tasks, port, to_the_end};
 use crate::machine::{Media, Stage};
 use crate::world::NodeOptions;
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ impl Proxmox {
 async fn clock(shell: Arc<Shell>) {
     loop {
         shell.base.due(State::next_due).await;
-        shell.settle(None).await;
+        to_the_end(shell.clone().settle()).await;
     }
 }
 
@@ -84,8 +84,9 @@ impl Shell {
     }
 
     /// Answers a call, after everything that is due has happened.
-    pub(super) async fn answer(&self, call: &Call) -> Answer {
-        self.settle(Some(call)).await;
+    pub(super) async fn answer(self: &Arc<Self>, call: &Call) -> Answer {
+        to_the_end(self.clone().settle()).await;
+        self.look(call);
         let now = self.base.now();
         let mut state = self.base.state.lock();
         if call.method != "GET" {
@@ -99,8 +100,8 @@ impl Shell {
         answer
     }
 
-    /// Carries out what is due, then looks at the machines that a call is about.
-    async fn settle(&self, call: Option<&Call>) {
+    /// Carries out what is due.
+    async fn settle(self: Arc<Self>) {
         let turn = self.base.turn.lock().await;
         loop {
             let effects = self.base.state.lock().advance(self.base.now());
@@ -111,13 +112,10 @@ impl Shell {
                 self.perform(effect).await;
             }
         }
-        if let Some(call) = call {
-            self.look(call);
-        }
         drop(turn);
     }
 
-    /// Power and agent of machines change without a call.
+    /// Power and agent of the machines that a call is about change without a call.
     fn look(&self, call: &Call) {
         let now = self.base.now();
         let all = call.vmid().is_none();
@@ -191,5 +189,51 @@ impl ProxmoxHandle {
     pub async fn stop(&self) {
         self.running.tasks.end().await;
         self.running.shell.base.fabric.host_down(self.running.address.ip());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fabric, Network, SimCa, World, WorldOptions};
+    use std::time::Duration;
+
+    fn call(target: &str, form: &str) -> Call {
+        let target = format!("/api2/json/nodes/pve1/qemu/{target}");
+        let call = Call::read("POST", &target, "application/x-www-form-urlencoded", form.as_bytes());
+        let token = "PVEAPIToken=root@pam!butler=7f0c2a5e-3c43-4d5b-9c0f-2f6f0e0d9a11";
+        Call { authorization: Some(token.to_owned()), ..call.ok().flatten().unwrap() }
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_hangs_up_leaves_no_machine_halfway() {
+        let fabric = Fabric::default();
+        let world = World::on(Network::Fabric(fabric.clone()), WorldOptions { speed: 0.0, seed: 1 });
+        let place = Place {
+            world: world.clone(),
+            fabric,
+            gate: crate::gate::Gate::default(),
+            ca: SimCa::generate().unwrap(),
+            speed: 0.0,
+        };
+        let proxmox = Proxmox::serve(&ProxmoxSite::example(), place, 1).unwrap();
+        let shell = proxmox.running.shell.clone();
+        let ask = |target, form| shell.base.state.lock().handle(&call(target, form), shell.base.now());
+        assert_eq!(ask("9000/clone", "newid=200&name=cp-0&full=1").status, 200);
+        shell.clone().settle().await;
+        assert_eq!(ask("200/status/start", "").status, 200);
+        // Whoever asks next has the machine switched on, and leaves in the middle of that.
+        let next = call("200/config", "cores=2");
+        let mut asking = Box::pin(shell.answer(&next));
+        assert!(futures::poll!(&mut asking).is_pending());
+        drop(asking);
+        let on = async {
+            while proxmox.snapshot().await.machine_of(200).is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), on).await.unwrap();
+        proxmox.stop().await;
+        world.stop().await;
     }
 }

@@ -5,6 +5,7 @@ use super::schema::{parse_size, print_size};
 use super::state::{Effect, State, Storage, Volume, Work};
 use super::tasks::missing;
 use super::volumes::Drive;
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 impl State {
@@ -243,13 +244,11 @@ impl State {
             return Some(*address);
         }
         let (first, last) = self.network.dhcp?;
-        let taken = |address: IpAddr| {
-            self.leases.values().any(|a| *a == address)
-                || self.vms.values().any(|vm| vm.machine == Some(address) || vm.foreign == Some(address))
-        };
+        let held = self.vms.values().flat_map(|vm| [vm.machine, vm.foreign]).flatten();
+        let taken: HashSet<IpAddr> = self.leases.values().copied().chain(held).collect();
         let address = (u32::from(first)..=u32::from(last))
             .map(|n| IpAddr::V4(Ipv4Addr::from(n)))
-            .find(|address| !taken(*address))?;
+            .find(|address| !taken.contains(address))?;
         self.leases.insert(mac.to_string(), address);
         Some(address)
     }
