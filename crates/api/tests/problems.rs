@@ -312,6 +312,11 @@ fn load_balancers() {
             "W spec.healthCheckPort: a target pool is checked by plain HTTP",
         ],
     );
+    expect(
+        file,
+        &[("/spec/options", json!({"healthCheck": {"protocol": "https", "path": "/readyz"}}))],
+        &["W spec.options.healthCheck.protocol: gets 401 where anonymous access is off"],
+    );
     let file = "machineloadbalancer";
     expect(
         file,

@@ -12,6 +12,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Reason: there was a connection, and no answer in time.
+pub(crate) const NO_ANSWER: &str = "NoAnswer";
+
 /// A client of one infrastructure's API.
 #[derive(Clone)]
 pub(crate) struct Http {
@@ -19,6 +22,8 @@ pub(crate) struct Http {
     base: String,
     system: &'static str,
     recorder: SharedRecorder,
+    /// What a call usually has, until its answer is there.
+    pub(crate) call_timeout: Duration,
 }
 
 /// What is asked.
@@ -35,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) json: Option<Value>,
     /// Never written down.
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// More time than usual until the answer is there.
+    pub(crate) patience: Option<Duration>,
 }
 
 /// What came back, whatever its status.
@@ -75,7 +82,8 @@ impl Http {
         })?;
         let client =
             client(insecure, connection).map_err(|(what, cause, remedy)| invalid(what, cause, remedy))?;
-        Ok(Self { client, base, system, recorder: Arc::clone(&connection.recorder) })
+        let (recorder, call_timeout) = (Arc::clone(&connection.recorder), connection.call_timeout);
+        Ok(Self { client, base, system, recorder, call_timeout })
     }
 
     /// Where it talks to, for messages.
@@ -89,6 +97,9 @@ impl Http {
             self.client.request(request.method.clone(), format!("{}{}", self.base, request.path));
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
+        }
+        if let Some(patience) = request.patience {
+            builder = builder.timeout(patience);
         }
         if let Some(form) = &request.form {
             builder =
@@ -151,7 +162,7 @@ impl Http {
         if error.is_timeout() {
             return Failure::new(
                 Class::Retryable,
-                "NoAnswer",
+                NO_ANSWER,
                 format!("{what}: {base} did not answer in time"),
                 "it is tried again; when it lasts, look at the server's load and at the network between",
             );

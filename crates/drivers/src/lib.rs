@@ -6,6 +6,8 @@
 mod aws;
 mod change;
 mod connection;
+mod controller_manager;
+mod cover;
 pub mod dry_run;
 mod failure;
 mod gcp;

@@ -28,6 +28,8 @@ pub struct Profile {
     pub cloud_controller: Option<Component>,
     /// Whether the cloud controller leaves it to us to put nodes into the backend pools of its load balancers.
     pub fills_backend_pools: bool,
+    /// Whether something that was asked for may not be seen for a while, and nothing else tells that it is being made.
+    pub lists_lag: bool,
     /// Cluster API's provider for it.
     pub capi: Component,
 }
@@ -57,6 +59,7 @@ impl Profile {
             loopback_endpoint: false,
             cloud_controller: None,
             fills_backend_pools: false,
+            lists_lag: false,
             capi: capi(provider),
         };
         let cloud = Profile { on_prem: false, ..on_prem };
@@ -76,7 +79,8 @@ impl Profile {
                 image_platform: "aws",
                 image_format: "raw.xz",
                 extra_disk_prefix: "/dev/nvme",
-                cloud_controller: Some(cloud_controller("aws-cloud-controller-manager", "0.0.8")),
+                cloud_controller: Some(cloud_controller("aws-cloud-controller-manager", "v1.32.1")),
+                lists_lag: true,
                 ..cloud
             },
             Provider::Azure => Profile {
@@ -104,6 +108,9 @@ impl Profile {
         match self.provider {
             Provider::Gcp => {
                 crate::gcp::controller_manager(self.cloud_controller.as_ref()?, cluster, config, credentials)
+            }
+            Provider::Aws => {
+                crate::aws::controller_manager(self.cloud_controller.as_ref()?, cluster, config, credentials)
             }
             _ => None,
         }

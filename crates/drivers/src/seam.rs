@@ -273,6 +273,11 @@ pub trait LoadBalancers: Send + Sync {
 
     /// All parts of load balancers that carry a cluster's tag; every cluster's without `cluster_uid`.
     async fn owned(&self, cluster_uid: Option<&str>) -> Result<Vec<OwnedResource>, Failure>;
+
+    /// For people: what a cloud controller has made for Services of a cluster of this name. Only that controller removes it.
+    async fn of_services(&self, _cluster: &str) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
 }
 
 /// What a bootstrap is going to need of an infrastructure.

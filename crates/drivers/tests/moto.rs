@@ -369,7 +369,13 @@ async fn drift(moto: &Moto, whole: &LoadBalancerWanted, facts: &LoadBalancerFact
 
 /// Something of the same name that is not ours.
 async fn strangers(moto: &Moto) {
-    let params = [("Name", "mgmt-lb"), ("Type", "network"), ("Subnets.member.1", moto.subnets[0].as_str())];
+    let params = [
+        ("Name", "mgmt-lb"),
+        ("Type", "network"),
+        ("Subnets.member.1", moto.subnets[0].as_str()),
+        ("Tags.member.1.Key", "Name"),
+        ("Tags.member.1.Value", "theirs"),
+    ];
     let stranger =
         find(&moto.ask("elasticloadbalancing", "CreateLoadBalancer", &params).await, "LoadBalancerArn");
     let before = moto.changes();

@@ -92,12 +92,20 @@ pub(super) fn check_options(options: &LoadBalancerOptions, path: &str, found: &m
             "make it at most the interval",
         );
     }
+    if check.protocol == HealthCheckProtocol::Https {
+        found.warn(
+            format!("{path}.healthCheck.protocol"),
+            "https",
+            "gets 401 where anonymous access is off, as Talos has it: no machine then counts as healthy",
+            "use tcp, or set anonymous-auth to true in cluster.apiServer.extraArgs by a config patch",
+        );
+    }
     if let Some(text) = check.path.as_ref().filter(|_| check.protocol == HealthCheckProtocol::Tcp) {
         found.warn(
             format!("{path}.healthCheck.path"),
             text,
             "a tcp check asks for no path; it is ignored",
-            "set protocol to https, or remove the path",
+            "remove the path",
         );
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Client {
     elb: Http,
     sts: Http,
     quotas: Http,
-    source: Source,
+    pub(crate) source: Source,
     /// Keys of the last role, until shortly before they end.
     taken_on: Mutex<Option<(Keys, Timestamp)>>,
 }
@@ -178,7 +178,8 @@ impl Client {
                 if (200..300).contains(&answer.status) {
                     understood(text, wire.action, &what)
                 } else {
-                    Err(CallError::Refused(Refusal::read(answer.status, text)))
+                    let refusal = Refusal::read(answer.status, text);
+                    Err(CallError::Refused(refusal.of(wire.action, keys.token.is_some())))
                 }
             }
             Err(failure) => Err(CallError::Failed(failure)),

@@ -11,6 +11,10 @@ pub(crate) struct Refusal {
     pub(crate) status: u16,
     pub(crate) code: String,
     pub(crate) message: String,
+    /// What was asked: some codes mean one thing of one call and another of another.
+    asked: &'static str,
+    /// It was asked with temporary keys.
+    temporary: bool,
 }
 
 /// Why a call gave nothing.
@@ -43,6 +47,11 @@ const AGAIN: &str = "it is tried again; when it lasts, look at the health page o
 const RIGHTS: &str =
     "give the user or role the missing permission; docs/contracts/aws.md lists all that are needed";
 const KEYS: &str = "check accessKeyID, secretAccessKey and sessionToken in the credentials";
+/// Reason and remedy.
+const EXPIRED: (&str, &str) =
+    ("CredentialsExpired", "give new temporary credentials, or a role or profile that can be renewed");
+const NO_GROUP: (&str, &str) =
+    ("NoSuchSecurityGroup", "name security groups of the VPC in the ProviderConfig");
 const RAISE: &str = "remove what is not used, or ask AWS to raise the quota (Service Quotas)";
 const WAIT: &str = "it is tried again once what uses it is gone";
 
@@ -65,6 +74,7 @@ const MEANINGS: &[Meaning] = &[
         "it is tried again later; other users of the account use the same quota of calls",
     ),
     meaning(
+        // Of a call with temporary keys, the latter speaks of these.
         &["RequestTimeTooSkewed", "RequestExpired"],
         Class::Auth,
         "ClockWrong",
@@ -73,8 +83,8 @@ const MEANINGS: &[Meaning] = &[
     meaning(
         &["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"],
         Class::Auth,
-        "CredentialsExpired",
-        "give new temporary credentials, or a role or profile that can be renewed",
+        EXPIRED.0,
+        EXPIRED.1,
     ),
     meaning(
         &[
@@ -193,8 +203,8 @@ const MEANINGS: &[Meaning] = &[
     meaning(
         &["InvalidSecurityGroup", "InvalidSecurityGroupID.NotFound", "InvalidGroupId.Malformed"],
         Class::InvalidConfig,
-        "NoSuchSecurityGroup",
-        "name security groups of the VPC in the ProviderConfig",
+        NO_GROUP.0,
+        NO_GROUP.1,
     ),
     meaning(
         &[
@@ -210,13 +220,19 @@ const MEANINGS: &[Meaning] = &[
             "InvalidParameterValue",
             "InvalidParameterCombination",
             "MissingParameter",
-            "InvalidIPAddress.InUse",
             "InvalidBlockDeviceMapping",
             "InstanceTypeNotSupported",
         ],
         Class::InvalidConfig,
         "Refused",
         "correct what AWS names",
+    ),
+    meaning(
+        // Often by an interface that is still going away.
+        &["InvalidIPAddress.InUse"],
+        Class::Retryable,
+        "AddressInUse",
+        "it is tried again; free the address, or choose another",
     ),
     meaning(
         &["OperationNotPermitted"],
@@ -234,7 +250,7 @@ impl Refusal {
         let part = |name: &str| error.map(|error| error.string(name)).unwrap_or_default();
         let code = part("Code");
         let message = presentable(&code, &part("Message"));
-        Self { status, code, message }
+        Self { status, code, message, asked: "", temporary: false }
     }
 
     /// The same of a service that speaks JSON. A name may stand before the code.
@@ -242,7 +258,12 @@ impl Refusal {
         let text = |key: &str| body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
         let code = text("__type").rsplit('#').next().unwrap_or_default().to_owned();
         let message = presentable(&code, text("message"));
-        Self { status, code, message }
+        Self { status, code, message, asked: "", temporary: false }
+    }
+
+    /// The same, of a call of which it is known what was asked, and whether with temporary keys.
+    pub(crate) fn of(self, asked: &'static str, temporary: bool) -> Self {
+        Self { asked, temporary, ..self }
     }
 
     pub(crate) fn is(&self, codes: &[&str]) -> bool {
@@ -272,6 +293,13 @@ impl Refusal {
             "InvalidPermission.Duplicate",
             "IdempotentParameterMismatch",
         ])
+    }
+
+    /// A security group that EC2 has shown is not known to the load balancing service yet.
+    pub(crate) fn group_not_known(&self) -> bool {
+        let named = self.code == "InvalidConfigurationRequest" && self.message.contains("sg-");
+        named
+            || self.is(&["InvalidSecurityGroup", "InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"])
     }
 
     /// Something else has to happen first.
@@ -310,6 +338,18 @@ impl Refusal {
             ["free ip address", "available addresses", "ip space"].iter().any(|part| words.contains(part));
         if self.code == "InvalidSubnet" && full {
             return (Class::Quota, "NoFreeAddress", "free addresses in that subnet, or name larger ones");
+        }
+        match self.code.as_str() {
+            "RequestExpired" if self.temporary => return (Class::Auth, EXPIRED.0, EXPIRED.1),
+            // The groups of a machine are the user's.
+            "InvalidGroup.NotFound" if self.asked == "RunInstances" => {
+                return (Class::InvalidConfig, NO_GROUP.0, NO_GROUP.1);
+            }
+            "OperationNotPermitted" if self.asked.starts_with("Create") => {
+                let remedy = "ask AWS to open this service for the account (Support Center)";
+                return (Class::Auth, "AccountNotUsable", remedy);
+            }
+            _ => {}
         }
         let known = MEANINGS.iter().find(|meaning| meaning.codes.contains(&self.code.as_str()));
         if let Some(meaning) = known {
@@ -396,6 +436,24 @@ mod tests {
             assert_eq!(refusal(400, "InvalidSubnet", words).failure("x").reason, "NoFreeAddress");
         }
         assert_eq!(refusal(400, "InvalidSubnet", "one zone only").failure("x").reason, "SubnetUnusable");
+    }
+
+    /// One code, and another remedy for another call.
+    #[test]
+    fn what_was_asked_decides_where_a_code_has_two_meanings() {
+        let cases = [
+            ("RequestExpired", "DescribeInstances", true, Class::Auth, "CredentialsExpired"),
+            ("RequestExpired", "DescribeInstances", false, Class::Auth, "ClockWrong"),
+            ("InvalidGroup.NotFound", "RunInstances", false, Class::InvalidConfig, "NoSuchSecurityGroup"),
+            ("InvalidGroup.NotFound", "DeleteSecurityGroup", false, Class::Retryable, "Vanished"),
+            ("OperationNotPermitted", "CreateLoadBalancer", false, Class::Auth, "AccountNotUsable"),
+            ("OperationNotPermitted", "DeleteLoadBalancer", false, Class::InvalidConfig, "Protected"),
+            ("InvalidIPAddress.InUse", "RunInstances", false, Class::Retryable, "AddressInUse"),
+        ];
+        for (code, asked, temporary, class, reason) in cases {
+            let failure = refusal(400, code, "").of(asked, temporary).failure("x");
+            assert_eq!((failure.class, failure.reason.as_str()), (class, reason), "{code} {asked}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod balancer;
 mod client;
+mod controller_manager;
 mod credentials;
 mod driver;
 mod error;
@@ -17,6 +18,8 @@ mod tags;
 #[cfg(test)]
 mod wire_tests;
 mod xml;
+
+pub(crate) use controller_manager::objects as controller_manager;
 
 use crate::connection::{Connection, Credentials};
 use crate::failure::Failure;
@@ -46,7 +49,7 @@ pub(crate) fn connect(
         profile: Profile::of(Provider::Aws),
         machines: Arc::new(machine::AwsMachines(Arc::clone(&driver))),
         images: None,
-        load_balancers: Some(Arc::new(balancer::AwsLoadBalancers(Arc::clone(&driver)))),
+        load_balancers: Some(Arc::new(balancer::AwsLoadBalancers::new(Arc::clone(&driver)))),
         preflight: Arc::new(preflight::AwsPreflight(driver)),
     })
 }

@@ -4,6 +4,7 @@ mod network;
 
 use super::balancer::desired::{Desired, names};
 use super::client::{Params, Service, Wire, numbered, param};
+use super::controller_manager::Way;
 use super::driver::Driver;
 use super::error::CallError;
 use super::machine::AwsMachines;
@@ -42,6 +43,7 @@ impl Preflight for AwsPreflight {
         findings.extend(self.permissions(wanted).await);
         findings.extend(self.virtual_cpus(wanted).await);
         findings.extend(self.network(wanted).await);
+        findings.push(self.cloud_controller());
         if let Some(balancer) = &wanted.load_balancer {
             findings.extend(self.balancer(balancer, wanted.cluster_uid.as_deref()).await);
         }
@@ -59,6 +61,23 @@ impl AwsPreflight {
                 finding(check, Verdict::Pass, detail, "")
             }
             Err(error) => failed(check, error.failure("asking who the credentials are")),
+        }
+    }
+
+    /// Whether the cluster's own cloud controller is going to get at AWS.
+    fn cloud_controller(&self) -> Finding {
+        let check = "credentials of the cloud controller manager";
+        match Way::of(&self.0.settings, Some(&self.0.client.source)) {
+            Way::Profile => finding(check, Verdict::Pass, "the machines' instance profile", ""),
+            Way::Keys(..) => {
+                finding(check, Verdict::Pass, "the keys of the bootstrap, in a Secret of the cluster", "")
+            }
+            Way::Nothing => finding(
+                check,
+                Verdict::Warn,
+                "machines have no instance profile, and the keys of the bootstrap end: Services get no load balancers",
+                "name an instanceProfile whose role may use EC2 and load balancers in the ProviderConfig",
+            ),
         }
     }
 

@@ -106,8 +106,8 @@ impl Model {
         Observed {
             ours: self.instances.clone(),
             named: Some(named.collect()),
-            images: None,
             volumes: Some(Vec::new()),
+            ..Observed::default()
         }
     }
 }
@@ -192,7 +192,9 @@ impl LoadBalancers for AwsRecording {
                     apply(&change, &mut seen);
                 }
                 plans::Plan::Settled => break facts(&desired, &seen, wanted.spec.port),
-                other @ plans::Plan::Wait(_) => return Err(stuck(&format!("{other:?}"))),
+                other @ (plans::Plan::Wait(_) | plans::Plan::Doubt(_)) => {
+                    return Err(stuck(&format!("{other:?}")));
+                }
             }
         };
         model.balancers.insert(wanted.owner.object_uid.clone(), seen);
@@ -215,7 +217,9 @@ impl LoadBalancers for AwsRecording {
                     apply(&change, &mut seen);
                 }
                 plans::Plan::Settled => return Ok(Progress::Ready(())),
-                other @ plans::Plan::Wait(_) => return Err(stuck(&format!("{other:?}"))),
+                other @ (plans::Plan::Wait(_) | plans::Plan::Doubt(_)) => {
+                    return Err(stuck(&format!("{other:?}")));
+                }
             }
         }
     }

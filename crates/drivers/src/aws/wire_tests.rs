@@ -4,7 +4,7 @@ use super::connect;
 use super::tags::{CLUSTER_UID, OBJECT_UID};
 use crate::connection::{Connection, Credentials};
 use crate::failure::Class;
-use crate::seam::{Infrastructure, LoadBalancerWanted, MachineTarget, Owner, Progress};
+use crate::seam::{Infrastructure, LoadBalancerWanted, MachineTarget, MachineWanted, Owner, Progress};
 use crate::wire_tests::{self, Journal};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -239,6 +239,103 @@ async fn a_target_that_is_not_taken_yet_is_waited_for() {
     let progress = server.hands(&[]).load_balancers.unwrap().ensure(&wanted(), None).await.unwrap();
     let Progress::InProgress { recheck, known, .. } = progress else { panic!("ready") };
     assert!(!recheck.is_zero() && known.is_some_and(|known| known.endpoint == "lb.example"));
+}
+
+fn machine() -> MachineWanted {
+    MachineWanted {
+        owner: Owner { object_uid: "m-1".into(), ..owner() },
+        name: "mgmt-cp-0".to_owned(),
+        role: butler_api::MachineRole::ControlPlane,
+        cpu: 4,
+        memory_mb: 16384,
+        disk_gb: 100,
+        extra_disks: Vec::new(),
+        image: Some("ami-1".to_owned()),
+        user_data: None,
+        static_address: None,
+        labels: std::collections::BTreeMap::new(),
+    }
+}
+
+/// AWS remembers a token for longer than it shows what was launched with it: an answer that tells of an instance that has ended
+/// asks for another token, and nobody waits for that instance.
+#[tokio::test]
+async fn a_token_that_is_used_up_is_not_used_again() {
+    let ended = "<instancesSet><item><instanceId>i-1</instanceId><instanceState><name>terminated</name></instanceState></item></instancesSet>";
+    for first in [
+        (200, format!("<RunInstancesResponse>{ended}</RunInstancesResponse>")),
+        refused("IdempotentInstanceTerminated"),
+    ] {
+        let server = Server::start(move |action, before| match (action, before) {
+            ("DescribeImages", _) => {
+                let image = "<item><imageId>ami-1</imageId><architecture>x86_64</architecture></item>";
+                (200, format!("<{action}Response><imagesSet>{image}</imagesSet></{action}Response>"))
+            }
+            ("RunInstances", 0) => first.clone(),
+            ("RunInstances", _) => {
+                let made = ended.replace("i-1", "i-2").replace("terminated", "pending");
+                (200, format!("<{action}Response>{made}</{action}Response>"))
+            }
+            (other, _) => (200, format!("<{other}Response/>")),
+        })
+        .await;
+        let machines = server.hands(&[]).machines;
+        let target = MachineTarget { owner: machine().owner, name: machine().name, provider_id: None };
+        machines.ensure(&machine(), None).await.unwrap();
+        machines.ensure(&machine(), None).await.unwrap();
+        let tokens: Vec<String> = server
+            .calls
+            .lock()
+            .iter()
+            .filter(|(action, _)| action == "RunInstances")
+            .filter_map(|(_, body)| {
+                body.split('&').find(|pair| pair.starts_with("ClientToken=")).map(str::to_owned)
+            })
+            .collect();
+        assert!(tokens.len() == 2 && tokens[0] != tokens[1], "{tokens:?}");
+        let gone = machines.delete(&target, None).await.unwrap();
+        assert!(
+            matches!(&gone, Progress::InProgress { waiting_for, .. } if waiting_for.contains("i-2")),
+            "what was launched has to be seen, and what has ended has not: {gone:?}"
+        );
+    }
+}
+
+/// The two services learn of a security group one after the other: what EC2 has just shown, ELB may not know yet.
+#[tokio::test]
+async fn a_group_that_the_other_service_does_not_know_yet_is_waited_for() {
+    for code in ["InvalidSecurityGroup", "InvalidGroup.NotFound"] {
+        let server = Server::start(move |action, _| match action {
+            "DescribeLoadBalancers" => refused("LoadBalancerNotFound"),
+            "CreateLoadBalancer" => refused(code),
+            other => whole(other),
+        })
+        .await;
+        let progress = server.hands(&[]).load_balancers.unwrap().ensure(&wanted(), None).await.unwrap();
+        let Progress::InProgress { recheck, .. } = progress else { panic!("{progress:?}") };
+        assert!(!recheck.is_zero() && server.count("CreateLoadBalancer") == 1, "{code}");
+    }
+}
+
+/// Tags may be seen later than what they are on: what shows none is neither touched nor called somebody else's.
+#[tokio::test]
+async fn things_whose_tags_are_not_seen_yet_are_no_conflict() {
+    for hidden in ["arn:lb", "arn:tg"] {
+        let server = Server::start(move |action, _| match action {
+            "DescribeTags" => {
+                let (status, body) = whole(action);
+                (status, body.replace(&format!("<ResourceArn>{hidden}<"), "<ResourceArn>arn:another<"))
+            }
+            other => whole(other),
+        })
+        .await;
+        let balancers = server.hands(&[]).load_balancers.unwrap();
+        let made = balancers.ensure(&wanted(), None).await.unwrap();
+        let gone = balancers.delete(&wanted(), None).await.unwrap();
+        assert!(matches!(made, Progress::InProgress { waiting_for, .. } if waiting_for.contains("tags")));
+        assert!(matches!(gone, Progress::InProgress { waiting_for, .. } if waiting_for.contains("tags")));
+        assert_eq!(server.changes(), 0);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::auth::Login;
 use super::error::{CallError, Refusal};
 use crate::connection::{Connection, Credentials};
 use crate::failure::{Class, Failure};
-use crate::http::{Http, Request, escape};
+use crate::http::{Http, NO_ANSWER, Request, escape};
 use crate::recorder::Outcome;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,6 +15,9 @@ pub(super) const RESOURCE_MANAGER: &str = "https://cloudresourcemanager.googleap
 
 /// Most entries of a page that Google gives.
 const PAGE: u32 = 500;
+
+/// Google holds the answer to a wait back for two minutes: so many times the time that a call usually has.
+const HELD: u32 = 5;
 
 /// Google's APIs, logged in, for one project.
 pub(crate) struct Client {
@@ -63,6 +66,17 @@ impl Client {
     /// Reads something below the project; the project itself by an empty path.
     pub(crate) async fn get(&self, path: &str, object: &str) -> Result<Value, CallError> {
         self.call(Host::Compute, self.request(Method::GET, path, None, object, false)).await
+    }
+
+    /// The state of an operation, told when it is over, or when Google does not want to hold the answer back any longer. `None` when
+    /// nothing was said in the time that a call has.
+    pub(crate) async fn wait(&self, path: &str, object: &str) -> Result<Option<Value>, CallError> {
+        let mut request = self.request(Method::POST, &format!("{path}/wait"), None, object, false);
+        request.patience = Some(self.compute.call_timeout * HELD);
+        match self.call(Host::Compute, request).await {
+            Err(CallError::Failed(failure)) if failure.reason == NO_ANSWER => Ok(None),
+            other => other.map(Some),
+        }
     }
 
     /// Reads something below another project: an image, a shared network. `tail` begins with that project.

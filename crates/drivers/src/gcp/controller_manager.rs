@@ -1,10 +1,8 @@
 //! Google's cloud controller manager, as objects of the new cluster: a load balancer for each Service that asks for one.
-//!
-//! It runs its service controller alone. Nodes get their providerID from us and pods their addresses from the CNI, and a
-//! kubelet that waited for it (`--cloud-provider=external`) would keep away the very pods that it consists of.
 
 use super::names::tail;
 use super::settings::Settings;
+use crate::controller_manager::{self, Manager, place};
 use crate::profile::Component;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,12 +11,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-const NAME: &str = "cloud-controller-manager";
-const ROLE: &str = "butler:cloud-controller-manager";
 const CONFIG: &str = "gcp-cloud-config";
 const CREDENTIALS: &str = "gcp-cloud-credentials";
-/// Where the container finds both.
-const CONFIG_FOLDER: &str = "/etc/cloud-config";
+/// Where the container finds the key.
 const KEY_FOLDER: &str = "/etc/cloud-credentials";
 
 /// All its objects; `None` when the ProviderConfig describes no project.
@@ -30,26 +25,27 @@ pub(crate) fn objects(
 ) -> Option<Vec<Value>> {
     let settings = Settings::read(config).ok()?;
     let key = key(credentials);
-    let place = |name: &str| json!({ "name": name, "namespace": component.namespace });
-    let mut all = vec![
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": place(NAME) }),
-        role(),
-        binding("ClusterRoleBinding", json!({ "name": ROLE }), "ClusterRole", ROLE, component),
-        // How its own endpoint tells who asks.
-        binding("RoleBinding", place(NAME), "Role", "extension-apiserver-authentication-reader", component),
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": place(CONFIG),
-            "data": { "cloud-config": cloud_config(&settings, cluster, key.is_some()) },
-        }),
-    ];
-    all.extend(key.map(|key| {
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": place(CREDENTIALS), "type": "Opaque",
+    let mut manager = Manager {
+        cluster,
+        cloud: "gce",
+        image: format!("registry.k8s.io/cloud-provider-gcp/cloud-controller-manager:{}", component.version),
+        config: (CONFIG, cloud_config(&settings, cluster, key.is_some())),
+        env: Vec::new(),
+        mounts: Vec::new(),
+        volumes: Vec::new(),
+        more: Vec::new(),
+    };
+    if let Some(key) = key {
+        let path = format!("{KEY_FOLDER}/key.json");
+        manager.env.push(json!({ "name": "GOOGLE_APPLICATION_CREDENTIALS", "value": path }));
+        manager.mounts.push(json!({ "name": "credentials", "mountPath": KEY_FOLDER, "readOnly": true }));
+        manager.volumes.push(json!({ "name": "credentials", "secret": { "secretName": CREDENTIALS } }));
+        manager.more.push(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": place(component, CREDENTIALS), "type": "Opaque",
             "data": { "key.json": STANDARD.encode(key) },
-        })
-    }));
-    all.push(daemon_set(component, cluster, key.is_some()));
-    Some(all)
+        }));
+    }
+    Some(controller_manager::objects(component, manager))
 }
 
 /// The key file among the credentials. Without one, the account of the machines themselves is used.
@@ -86,92 +82,6 @@ fn cloud_config(settings: &Settings, cluster: &str, with_key: bool) -> String {
         set("token-url", "nil");
     }
     text
-}
-
-fn role() -> Value {
-    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": ROLE },
-        "rules": [
-            rule(&[""], &["services"], &["get", "list", "watch", "update", "patch"]),
-            rule(&[""], &["services/status"], &["get", "update", "patch"]),
-            rule(&[""], &["nodes"], &["get", "list", "watch"]),
-            rule(&["", "events.k8s.io"], &["events"], &["create", "update", "patch"]),
-            rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update", "patch"]),
-            // The cluster's id, by which it names what it makes.
-            rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "update"]),
-            rule(&[""], &["endpoints", "serviceaccounts"], &["get", "list", "watch"]),
-            rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
-            rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
-        ],
-    })
-}
-
-fn binding(kind: &str, metadata: Value, role_kind: &str, role: &str, component: &Component) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role },
-        "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": component.namespace }],
-    })
-}
-
-fn daemon_set(component: &Component, cluster: &str, with_key: bool) -> Value {
-    let labels = json!({ "app.kubernetes.io/name": NAME });
-    let mut mounts = vec![json!({ "name": "config", "mountPath": CONFIG_FOLDER, "readOnly": true })];
-    let mut volumes = vec![json!({ "name": "config", "configMap": { "name": CONFIG } })];
-    let mut environment = Vec::new();
-    if with_key {
-        mounts.push(json!({ "name": "credentials", "mountPath": KEY_FOLDER, "readOnly": true }));
-        volumes.push(json!({ "name": "credentials", "secret": { "secretName": CREDENTIALS } }));
-        environment.push(
-            json!({ "name": "GOOGLE_APPLICATION_CREDENTIALS", "value": format!("{KEY_FOLDER}/key.json") }),
-        );
-    }
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": { "name": NAME, "namespace": component.namespace, "labels": labels },
-        "spec": {
-            "selector": { "matchLabels": labels },
-            "template": {
-                "metadata": { "labels": labels },
-                "spec": {
-                    "serviceAccountName": NAME,
-                    "hostNetwork": true,
-                    "priorityClassName": "system-cluster-critical",
-                    // The key stays off the workers.
-                    "nodeSelector": { "node-role.kubernetes.io/control-plane": "" },
-                    "tolerations": [{ "operator": "Exists" }],
-                    "containers": [{
-                        "name": NAME,
-                        "image": format!(
-                            "registry.k8s.io/cloud-provider-gcp/cloud-controller-manager:{}",
-                            component.version
-                        ),
-                        "args": [
-                            "--cloud-provider=gce",
-                            format!("--cloud-config={CONFIG_FOLDER}/cloud-config"),
-                            format!("--cluster-name={cluster}"),
-                            "--controllers=service",
-                            "--configure-cloud-routes=false",
-                            "--allocate-node-cidrs=false",
-                            "--leader-elect=true",
-                            "--v=2",
-                        ],
-                        "env": environment,
-                        "resources": { "requests": { "cpu": "50m", "memory": "64Mi" } },
-                        "volumeMounts": mounts,
-                    }],
-                    "volumes": volumes,
-                },
-            },
-            "updateStrategy": { "type": "RollingUpdate" },
-        },
-    })
 }
 
 #[cfg(test)]

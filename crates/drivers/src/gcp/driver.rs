@@ -5,31 +5,37 @@ use super::error::{CallError, Refusal};
 use super::names::{last, request_id, tail};
 use super::part::{Kind, Mutation, Part, Scope, Thing, Verb};
 use super::settings::Settings;
+use super::watch::{Known, Watches, is_over};
 use crate::failure::{Class, Failure};
 use crate::seam::Operation;
+use crate::together::Questions;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long until a look at something that Google gives no operation for.
 pub(crate) const SOON: Duration = Duration::from_millis(250);
 
-/// Longest time between two looks at an operation.
-const LONGEST: Duration = Duration::from_secs(5);
+/// Shortest and longest time until a caller asks again after an operation. That costs no call: see `watch.rs`.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
 /// Between the operations of one object that are under way at once.
 const SEPARATOR: char = ',';
 
 /// A project at Google.
 pub(crate) struct Driver {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
     pub(crate) settings: Settings,
     zones: tokio::sync::Mutex<Option<Vec<String>>>,
     /// How often a change was answered: a repetition of what was answered is a new change, one of what was not is the same.
     answered: Mutex<BTreeMap<String, u64>>,
     /// Failed operations that were reported: the same one must not be reported for ever when its id is kept.
     reported: Mutex<BTreeSet<String>>,
+    watches: Watches,
+    /// All instances of a cluster, by its uid.
+    pub(crate) listings: Questions<Vec<Thing>>,
 }
 
 /// Operations that are under way. What is over, or known to nobody any more, is not among them: what is there decides.
@@ -38,6 +44,8 @@ pub(crate) struct UnderWay {
     paths: Vec<String>,
     /// Ends of the URLs of what they change.
     pub(crate) targets: BTreeSet<String>,
+    /// The same of those that have just ended, well or not.
+    pub(crate) ended: BTreeSet<String>,
     /// When to look again.
     pub(crate) recheck: Duration,
 }
@@ -53,6 +61,12 @@ pub(crate) enum Sent {
 impl UnderWay {
     pub(crate) fn is_empty(&self) -> bool {
         self.paths.is_empty()
+    }
+
+    fn goes_on(&mut self, path: &str, target: &str, passed: Duration) {
+        self.targets.insert(target.to_owned());
+        self.paths.push(path.to_owned());
+        self.recheck = self.recheck.min(ask_again(passed));
     }
 
     /// What the caller keeps.
@@ -71,25 +85,36 @@ impl UnderWay {
 impl Driver {
     pub(crate) fn new(client: Client, settings: Settings) -> Self {
         Self {
-            client,
+            client: Arc::new(client),
             settings,
             zones: tokio::sync::Mutex::default(),
             answered: Mutex::default(),
             reported: Mutex::default(),
+            watches: Watches::default(),
+            listings: Questions::default(),
         }
     }
 
-    /// Looks at operations. A failed one is an error the first time.
+    /// Looks what has become of operations. A failed one is an error the first time. Those that this process began are followed
+    /// already, so that it costs no call; others are looked at once, and followed.
     pub(crate) async fn follow(
         &self,
         operation: Option<&Operation>,
         object: &str,
     ) -> Result<UnderWay, Failure> {
-        let mut under_way = UnderWay { recheck: LONGEST, ..UnderWay::default() };
+        let mut under_way = UnderWay { recheck: ASK_AGAIN.1, ..UnderWay::default() };
         let mut failed = None;
         for path in operation.into_iter().flat_map(|Operation(paths)| paths.split(SEPARATOR)) {
             check_path(path)?;
-            let state = match self.client.get(path, object).await {
+            let state = match self.watches.ask(path) {
+                Known::UnderWay(target, passed) => {
+                    under_way.goes_on(path, &target, passed);
+                    continue;
+                }
+                Known::Over(state) => state,
+                Known::Nothing => self.client.get(path, object).await,
+            };
+            let state = match state {
                 Ok(state) => state,
                 Err(CallError::Refused(refusal)) if refusal.not_found(path) => continue,
                 Err(error) => {
@@ -97,12 +122,12 @@ impl Driver {
                 }
             };
             let target = state.get("targetLink").and_then(Value::as_str).unwrap_or_default();
-            if state.get("status").and_then(Value::as_str) != Some("DONE") {
-                under_way.targets.insert(tail(target).to_owned());
-                under_way.paths.push(path.to_owned());
-                under_way.recheck = under_way.recheck.min(recheck(age(&state, jiff::Timestamp::now())));
+            if !is_over(&state) {
+                self.watches.begin(&self.client, path, tail(target), object);
+                under_way.goes_on(path, tail(target), Duration::ZERO);
                 continue;
             }
+            under_way.ended.insert(tail(target).to_owned());
             let Some(refusal) = Refusal::of_operation(&state) else { continue };
             if harmless(&refusal, target) || !self.reported.lock().insert(path.to_owned()) {
                 continue;
@@ -209,7 +234,7 @@ impl Driver {
         }
         let look_again = |why: &str, recheck| Sent::LookAgain { why: why.to_owned(), recheck };
         match answer {
-            Ok(state) => self.began(&mutation.part, &state, &change),
+            Ok(state) => self.began(mutation, &state, &change),
             Err(CallError::Refused(refusal)) => {
                 let path = mutation.part.path();
                 let gone = refusal.not_found(&path);
@@ -242,9 +267,9 @@ impl Driver {
         }
     }
 
-    /// The operation that an answer tells of.
-    fn began(&self, part: &Part, state: &Value, change: &str) -> Result<Sent, Failure> {
-        let done = state.get("status").and_then(Value::as_str) == Some("DONE");
+    /// The operation that an answer tells of. It is followed from now on.
+    fn began(&self, mutation: &Mutation, state: &Value, change: &str) -> Result<Sent, Failure> {
+        let done = is_over(state);
         if done && let Some(refusal) = Refusal::of_operation(state) {
             let target = state.get("targetLink").and_then(Value::as_str).unwrap_or_default();
             if harmless(&refusal, target) {
@@ -252,10 +277,14 @@ impl Driver {
             }
             return Err(refusal.failure(change));
         }
-        let name = state.get("name").and_then(Value::as_str);
-        let operation = name.map(|name| Operation(format!("{}/operations/{name}", part.scope.path())));
-        let recheck = if done { Duration::ZERO } else { recheck(Duration::ZERO) };
-        Ok(Sent::Began { operation: operation.filter(|_| !done), recheck })
+        let Some(name) = state.get("name").and_then(Value::as_str).filter(|_| !done) else {
+            return Ok(Sent::Began { operation: None, recheck: Duration::ZERO });
+        };
+        let path = format!("{}/operations/{name}", mutation.part.scope.path());
+        let url = self.settings.url(&mutation.part.path());
+        let object = format!("{} {}", mutation.about.kind, mutation.about.name);
+        self.watches.begin(&self.client, &path, tail(&url), &object);
+        Ok(Sent::Began { operation: Some(Operation(path)), recheck: ASK_AGAIN.0 })
     }
 }
 
@@ -290,15 +319,9 @@ fn check_path(path: &str) -> Result<(), Failure> {
     ))
 }
 
-fn age(state: &Value, now: jiff::Timestamp) -> Duration {
-    let began = state.get("insertTime").and_then(Value::as_str);
-    let began = began.and_then(|text| text.parse::<jiff::Timestamp>().ok()).unwrap_or(now);
-    Duration::try_from(now.duration_since(began)).unwrap_or_default()
-}
-
-/// How long until the next look at something that began so long ago: calls to a cloud are counted, so the looks get rare soon.
-fn recheck(age: Duration) -> Duration {
-    (age * 15 / 100).clamp(Duration::from_millis(20), LONGEST)
+/// How long until a caller asks again after something that has been followed so long.
+fn ask_again(passed: Duration) -> Duration {
+    (passed / 20).clamp(ASK_AGAIN.0, ASK_AGAIN.1)
 }
 
 /// Zones of a region, in the order of their names.
@@ -326,13 +349,10 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_zones_are_read() {
-        let now = "2026-11-16T00:01:40Z".parse().unwrap();
-        let state = json!({"insertTime": "2026-11-15T16:00:00.123-08:00"});
-        assert_eq!(age(&state, now), Duration::from_millis(99_877));
-        assert_eq!(recheck(age(&state, now)), LONGEST);
-        assert_eq!(recheck(Duration::from_secs(10)), Duration::from_millis(1500));
-        assert_eq!(age(&json!({}), now), Duration::ZERO);
+    fn zones_are_read_and_callers_do_not_wait_long() {
+        assert_eq!(ask_again(Duration::ZERO), ASK_AGAIN.0);
+        assert_eq!(ask_again(Duration::from_secs(2)), Duration::from_millis(100));
+        assert_eq!(ask_again(Duration::from_secs(100)), ASK_AGAIN.1);
         let region = json!({"zones": ["https://x/projects/p/zones/r-c", "https://x/projects/p/zones/r-a"]});
         assert_eq!(zones_of(&region), ["r-a", "r-c"]);
     }

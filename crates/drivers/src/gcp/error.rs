@@ -82,6 +82,7 @@ const MEANINGS: &[Meaning] = &[
     meaning("permissiondenied", Class::Auth, "PermissionDenied", ROLES),
     meaning("resourcenotready", Class::Retryable, "NotReady", AGAIN),
     meaning("resourceinusebyanotherresource", Class::Retryable, "InUse", USED),
+    meaning("ipinusebyanotherresource", Class::Retryable, "InUse", USED),
     meaning("conditionnotmet", Class::Retryable, "ChangedBetween", "it is looked at and tried again"),
     meaning("resourcealreadyexists", Class::Retryable, "ExistsAlready", "it is looked at again"),
     meaning("alreadyexists", Class::Retryable, "ExistsAlready", "it is looked at again"),
@@ -151,6 +152,11 @@ impl Refusal {
         let missing = self.google && (self.status == 404 || self.says(&["notfound", "resourcenotfound"]));
         let named = self.message.split('\'').nth(1).and_then(|named| named.rsplit('/').nth(1));
         missing && named.is_some_and(|collection| PARTS.contains(&collection))
+    }
+
+    /// The question does not fit what it is asked of.
+    pub(crate) fn is_unfit(&self) -> bool {
+        self.google && self.status == 400
     }
 
     /// Something of that name is there already, or is a member already.
@@ -285,6 +291,7 @@ mod tests {
         assert_eq!(of("ZONE_RESOURCE_POOL_EXHAUSTED").reason, "ZoneFull");
         assert_eq!(of("IP_SPACE_EXHAUSTED").reason, "SubnetworkFull");
         assert_eq!(of("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE").class, Class::Retryable);
+        assert_eq!(of("IP_IN_USE_BY_ANOTHER_RESOURCE").class, Class::Retryable);
         assert_eq!(of("PERMISSIONS_ERROR").class, Class::Auth);
         assert_eq!(Refusal::of_operation(&json!({"status": "DONE"})), None);
     }

@@ -1,5 +1,6 @@
 //! Whether a network's firewall rules let through what a cluster needs: pure, over the rules as Google lists them.
 
+use crate::cover::{Range, covers};
 use serde_json::Value;
 use std::net::Ipv4Addr;
 
@@ -60,14 +61,34 @@ pub(crate) const BETWEEN_MACHINES: [Need; 6] = [
     between("Cilium VXLAN", "udp", 8472, 8472),
 ];
 
-/// The fate of a need under some rules: the rule with the lowest number that speaks of it decides, a denial before a permission.
+/// The fate of a need under some rules: for each port, the rule with the lowest number that speaks of it decides, a denial before
+/// a permission. Rules may share the ports and the addresses of a need between them.
 pub(crate) fn passage(rules: &[Value], need: &Need, machines: &Machines) -> Passage {
+    let mut names: Vec<String> = Vec::new();
+    for port in need.ports.0..=need.ports.1 {
+        match passage_of_port(rules, &Need { ports: (port, port), ..need.clone() }, machines) {
+            Passage::Allowed(name) if names.contains(&name) => {}
+            Passage::Allowed(name) => names.push(name),
+            other => return other,
+        }
+    }
+    Passage::Allowed(names.join(", "))
+}
+
+fn passage_of_port(rules: &[Value], need: &Need, machines: &Machines) -> Passage {
     let number = |rule: &&Value| {
         let priority = rule.get("priority").and_then(Value::as_u64).unwrap_or(1000);
         (priority, rule.get("denied").is_none())
     };
     let mut ordered: Vec<&Value> = rules.iter().filter(|rule| is_for(rule, machines)).collect();
     ordered.sort_by_key(number);
+    let wanted = match &need.from {
+        From::Machines => machines.range.as_deref().and_then(range),
+        From::Network(network) => range(network),
+        From::Somewhere => None,
+    };
+    // Parts of the wanted addresses that rules have let in so far, and their names.
+    let (mut parts, mut names) = (Vec::new(), Vec::new());
     for rule in ordered {
         let name = rule.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
         // A denial of a part is a denial; a permission of a part is none.
@@ -76,6 +97,16 @@ pub(crate) fn passage(rules: &[Value], need: &Need, machines: &Machines) -> Pass
         }
         if speaks_of(rule, "allowed", need, true) && comes_from(rule, need, machines, true) {
             return Passage::Allowed(name);
+        }
+        let sources: Vec<Range> = texts(rule, "sourceRanges").into_iter().filter_map(range).collect();
+        let Some(wanted) = wanted.filter(|_| speaks_of(rule, "allowed", need, true)) else { continue };
+        let before = parts.len();
+        parts.extend(sources.into_iter().filter(|(first, last)| *first <= wanted.1 && wanted.0 <= *last));
+        if parts.len() > before {
+            names.push(name);
+            if covers(parts.iter().copied(), wanted) {
+                return Passage::Allowed(names.join(", "));
+            }
         }
     }
     Passage::Nothing
@@ -146,18 +177,19 @@ fn is_private(range: &str) -> bool {
         .is_some_and(|address| (address.is_private() || address.is_loopback()) && !address.is_unspecified())
 }
 
+/// First and last address of an IPv4 network.
+fn range(text: &str) -> Option<Range> {
+    let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
+    let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
+    let bits = bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?;
+    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+    Some((address & mask, address | !mask))
+}
+
 /// Whether an IPv4 network lies in another.
 fn holds(outer: &str, inner: &str) -> bool {
-    let parse = |text: &str| {
-        let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-        Some((
-            u32::from(address.parse::<Ipv4Addr>().ok()?),
-            bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?,
-        ))
-    };
-    let (Some((outer, bits)), Some((inner, inner_bits))) = (parse(outer), parse(inner)) else { return false };
-    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    inner_bits >= bits && outer & mask == inner & mask
+    let (Some(outer), Some(inner)) = (range(outer), range(inner)) else { return false };
+    outer.0 <= inner.0 && inner.1 <= outer.1
 }
 
 #[cfg(test)]
@@ -206,6 +238,24 @@ mod tests {
             |priority: u32| json!({"name": "no", "priority": priority, "denied": [{"IPProtocol": "all"}]});
         assert_eq!(by(&[allow("a", inside.clone()), deny(1000)]), Passage::Denied("no".into()));
         assert_eq!(by(&[allow("a", inside), deny(1001)]), Passage::Allowed("a".into()));
+    }
+
+    /// Ports and addresses may be shared out among rules.
+    #[test]
+    fn rules_work_together() {
+        let talos = &BETWEEN_MACHINES[1];
+        let by = |rules: &[Value]| passage(rules, talos, &machines());
+        let port =
+            |port: &str| json!({"sourceTags": ["mgmt"], "allowed": [{"IPProtocol": "tcp", "ports": [port]}]});
+        let (first, second) = (allow("a", port("50000")), allow("b", port("50001")));
+        assert_eq!(by(std::slice::from_ref(&first)), Passage::Nothing);
+        assert_eq!(by(&[first, second]), Passage::Allowed("a, b".into()));
+        let half = |name: &str, range: &str| allow(name, json!({"sourceRanges": [range]}));
+        let (low, high) = (half("low", "10.128.0.0/21"), half("high", "10.128.8.0/21"));
+        assert_eq!(by(std::slice::from_ref(&high)), Passage::Nothing);
+        assert_eq!(by(&[low, high]), Passage::Allowed("low, high".into()));
+        let both = allow("both", json!({"sourceRanges": ["10.128.0.0/21", "10.128.8.0/21"]}));
+        assert_eq!(by(&[both]), Passage::Allowed("both".into()));
     }
 
     #[test]

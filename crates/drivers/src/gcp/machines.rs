@@ -4,7 +4,7 @@ use super::driver::{Driver, SOON, Sent};
 use super::machine_plan::{
     Plan, about, disk_names, facts, identify, part, plan, plan_removal, users, zone_of,
 };
-use super::names::{LABEL_OBJECT_UID, google_name};
+use super::names::{LABEL_CLUSTER_UID, LABEL_OBJECT_UID, google_name};
 use super::part::{Kind, Mutation, Part, Scope, Thing, Verb};
 use crate::failure::{Class, Failure};
 use crate::seam::{MachineFacts, MachineTarget, MachineWanted, Machines, Operation, OwnedResource, Progress};
@@ -48,6 +48,9 @@ impl Machines for GcpMachines {
 
     async fn find(&self, target: &MachineTarget) -> Result<Option<MachineFacts>, Failure> {
         let object = format!("machine {}", target.name);
+        if let Some(facts) = self.listed(target).await? {
+            return Ok(Some(facts));
+        }
         let zone = self.zone(target, &object).await?;
         let found = self.look(&target.name, &zone, &object).await?;
         match identify(&target.owner, &found) {
@@ -111,6 +114,18 @@ impl Machines for GcpMachines {
 }
 
 impl GcpMachines {
+    /// A machine in one list of all machines of its cluster, for all that are looked at now. What is not in it is asked for by name.
+    async fn listed(&self, target: &MachineTarget) -> Result<Option<MachineFacts>, Failure> {
+        let cluster = target.owner.cluster_uid.to_lowercase();
+        let of_all = format!("machines of {}", target.owner.cluster);
+        let filter = format!("labels.{LABEL_CLUSTER_UID} = {cluster}");
+        let look = || self.0.list(Kind::Instance, &filter, &of_all);
+        let found = self.0.listings.ask(&cluster, &target.owner.object_uid, look).await?;
+        let name = google_name(&target.name);
+        let ours = found.iter().find(|thing| thing.part.name == name && thing.is_of(&target.owner));
+        Ok(ours.map(|thing| facts(thing, &self.0.settings)))
+    }
+
     /// Instances of a name. Where it should be is asked for by name, which is never behind; all other zones by a list, since a
     /// machine stays where it is when the zones of the settings change.
     async fn look(&self, name: &str, zone: &str, object: &str) -> Result<Vec<Thing>, Failure> {

@@ -20,6 +20,7 @@ mod recording;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub(crate) use controller_manager::objects as controller_manager;
 pub(crate) use recording::GcpRecording;

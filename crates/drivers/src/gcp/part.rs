@@ -115,6 +115,20 @@ impl Kind {
         }
     }
 
+    /// All kinds.
+    const ALL: [Kind; 10] = [
+        Kind::ForwardingRule,
+        Kind::TargetPool,
+        Kind::BackendService,
+        Kind::InstanceGroup,
+        Kind::HealthCheck,
+        Kind::HttpHealthCheck,
+        Kind::Firewall,
+        Kind::Address,
+        Kind::Instance,
+        Kind::Disk,
+    ];
+
     /// Its place in a path.
     pub(crate) fn collection(self) -> &'static str {
         match self {
@@ -190,6 +204,15 @@ impl Scope {
 impl Part {
     pub(crate) fn new(kind: Kind, scope: Scope, name: impl Into<String>) -> Self {
         Self { kind, scope, name: name.into() }
+    }
+
+    /// The thing that a URL, or its end from the project on, leads to.
+    pub(crate) fn at(url: &str) -> Option<Self> {
+        let (_, path) = tail(url).split_once('/')?;
+        let mut ends = path.rsplit('/');
+        let (name, collection) = (ends.next()?, ends.next()?);
+        let kind = Kind::ALL.into_iter().find(|kind| kind.collection() == collection)?;
+        Some(Self::new(kind, Scope::read(path)?, name))
     }
 
     fn folder(&self) -> String {
@@ -372,6 +395,8 @@ mod tests {
         let thing = Thing::read(Kind::InstanceGroup, &body).unwrap();
         assert_eq!(thing.part, Part::new(Kind::InstanceGroup, Scope::Zone("z".into()), "a"));
         assert_eq!(thing.part.path(), "zones/z/instanceGroups/a");
+        assert_eq!(Part::at("p/zones/z/instanceGroups/a"), Some(thing.part.clone()));
+        assert_eq!(Part::at("p/zones/z/others/a"), None);
         assert_eq!(thing.mark, None);
         let mut labelled = body.clone();
         labelled["labels"] =

@@ -24,12 +24,14 @@ const OBJECT: &str = "preflight";
 const FOR_MACHINES: &[&str] = &[
     "compute.disks.create",
     "compute.disks.delete",
+    "compute.disks.get",
     "compute.disks.list",
     "compute.disks.setLabels",
     "compute.instances.create",
     "compute.instances.delete",
     "compute.instances.get",
     "compute.instances.list",
+    "compute.instances.resume",
     "compute.instances.setLabels",
     "compute.instances.setMetadata",
     "compute.instances.setTags",
@@ -38,6 +40,22 @@ const FOR_MACHINES: &[&str] = &[
     "compute.regions.get",
     "compute.zoneOperations.get",
     "compute.zoneOperations.list",
+];
+
+/// Permissions on images that are the project's own; those of another project are that one's to give.
+const FOR_OWN_IMAGES: &[&str] =
+    &["compute.images.get", "compute.images.getFromFamily", "compute.images.useReadOnly"];
+
+/// Permissions on a network that is the project's own.
+const FOR_OWN_NETWORKS: &[&str] =
+    &["compute.networks.get", "compute.subnetworks.get", "compute.subnetworks.use"];
+
+/// Permissions that an internal load balancer needs besides.
+const FOR_INTERNAL: &[&str] = &[
+    "compute.addresses.createInternal",
+    "compute.addresses.deleteInternal",
+    "compute.addresses.useInternal",
+    "compute.networks.use",
 ];
 
 /// Permissions that a load balancer needs, whichever its kind.
@@ -54,6 +72,17 @@ const FOR_LOAD_BALANCERS: &[&str] = &[
     "compute.instances.use",
     "compute.regionOperations.get",
     "compute.regionOperations.list",
+];
+
+/// Parts of every kind are looked for, whichever kind is made: what was made by other settings goes too.
+const FOR_LOOKS: &[&str] = &[
+    "compute.firewalls.list",
+    "compute.globalOperations.list",
+    "compute.httpHealthChecks.list",
+    "compute.instanceGroups.list",
+    "compute.regionBackendServices.list",
+    "compute.regionHealthChecks.list",
+    "compute.targetPools.list",
 ];
 
 const FOR_SERVICES: &[&str] = &[
@@ -312,7 +341,22 @@ impl GcpPreflight {
         if let Some(desired) = self.desired(wanted) {
             findings.extend(check_findings(&desired, &rules, &machines));
         }
+        if findings.iter().any(|finding| finding.verdict == Verdict::Fail) && self.has_policies().await {
+            for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Fail) {
+                finding.verdict = Verdict::Warn;
+                finding
+                    .detail
+                    .push_str(", unless a firewall policy of the network does, which is not read here");
+            }
+        }
         findings
+    }
+
+    /// Whether policies stand before the network's own rules. What can't be asked is taken for no.
+    async fn has_policies(&self) -> bool {
+        let path = format!("{}/getEffectiveFirewalls", tail(&self.settings().network));
+        let Ok(answer) = self.client().get_tail(&path, OBJECT).await else { return false };
+        has_policy(&answer)
     }
 
     /// Whether somebody else has a name that we need.
@@ -354,19 +398,27 @@ fn needed_permissions(settings: &Settings, desired: Option<&Desired>) -> Vec<&'s
         needed.push("compute.subnetworks.useExternalIp");
     }
     if settings.owns_network() {
-        needed.push("compute.subnetworks.use");
+        needed.extend(FOR_OWN_NETWORKS);
+    }
+    if settings.owns_images() {
+        needed.extend(FOR_OWN_IMAGES);
     }
     if settings.service_account.is_some() {
         needed.push("iam.serviceAccounts.actAs");
     }
     if let Some(desired) = desired {
         needed.extend(FOR_LOAD_BALANCERS);
+        needed.extend(FOR_LOOKS);
         needed.extend(if desired.pool { FOR_POOLS } else { FOR_SERVICES });
+        if desired.internal {
+            needed.extend(FOR_INTERNAL);
+        }
         if !desired.firewalls().is_empty() {
             needed.extend(FOR_FIREWALLS);
         }
     }
     needed.sort_unstable();
+    needed.dedup();
     needed
 }
 
@@ -401,6 +453,14 @@ fn subnetwork_finding(check: &str, found: &Value, settings: &Settings) -> Findin
         return finding(check, Verdict::Fail, detail, "set network to the subnetwork's own");
     }
     finding(check, Verdict::Pass, format!("has {}", text("ipCidrRange")), "")
+}
+
+/// Whether an answer of `getEffectiveFirewalls` tells of a policy with a rule.
+fn has_policy(answer: &Value) -> bool {
+    let policies = answer.get("firewallPolicys").and_then(Value::as_array);
+    let with_rules =
+        |policy: &Value| policy.get("rules").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+    policies.into_iter().flatten().any(with_rules)
 }
 
 /// The subnetwork of a network in a region.
@@ -458,4 +518,17 @@ fn finding(check: &str, verdict: Verdict, detail: impl Into<String>, remedy: &st
 
 fn failed(check: &str, failure: Failure) -> Finding {
     finding(check, Verdict::Fail, failure.message, &failure.remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn policies_count_when_they_have_rules() {
+        assert!(!has_policy(&json!({"firewalls": [{"name": "a"}]})));
+        assert!(!has_policy(&json!({"firewallPolicys": [{"type": "NETWORK", "rules": []}]})));
+        assert!(has_policy(&json!({"firewallPolicys": [{"type": "HIERARCHY", "rules": [{"priority": 1}]}]})));
+    }
 }

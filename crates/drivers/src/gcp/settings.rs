@@ -96,6 +96,11 @@ impl Settings {
         tail(&self.network).split('/').next() == Some(self.project.as_str())
     }
 
+    /// Whether images are taken from this project.
+    pub(crate) fn owns_images(&self) -> bool {
+        self.image_project == self.project
+    }
+
     /// Network tags of a cluster's machines: its name first, which firewall rules go by.
     pub(crate) fn tags(&self, cluster: &str) -> Vec<String> {
         let mut tags = vec![google_name(cluster)];

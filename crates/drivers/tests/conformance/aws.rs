@@ -114,7 +114,13 @@ impl Harness for AwsWorld {
         }
         if setup.foreign_balancer {
             let subnet = AwsSite::example().subnets[0].id.clone();
-            let params = [("Name", "butler-lb"), ("Type", "network"), ("Subnets.member.1", subnet.as_str())];
+            let params = [
+                ("Name", "butler-lb"),
+                ("Type", "network"),
+                ("Subnets.member.1", subnet.as_str()),
+                ("Tags.member.1.Key", "Name"),
+                ("Tags.member.1.Value", "theirs"),
+            ];
             world.console(Service::Elb, "CreateLoadBalancer", &params, "LoadBalancerArn");
         }
         world

@@ -135,6 +135,53 @@ async fn a_permission_that_is_missing_for_one_call() {
     world.stop().await;
 }
 
+/// Things are seen late, their tags later, and by the other service later still: nothing of that is a conflict or a wrong
+/// setting, nothing is made twice, and nothing is left.
+#[tokio::test]
+async fn everything_is_seen_late() {
+    let world = AwsWorld::start(Setup::default()).await;
+    let empty = world.parts();
+    world.aws.change(|state| state.set_lag(60));
+    let hands = world.infrastructure();
+    let wanted = world.wanted("butler-cp-0", 0);
+    machine(&hands, &wanted).await.unwrap();
+    assert_eq!(world.machines(), ["butler-cp-0"]);
+    remove(&world, &target(&wanted), Life::Same).await;
+    assert_eq!((world.machines().len(), world.volumes()), (0, 0));
+    balancer(&hands, &world.balancer()).await.unwrap();
+    let whole = world.parts();
+    assert_eq!(whole.iter().filter(|part| part.starts_with("target-group")).count(), 2, "{whole:?}");
+    removed(&hands, &world.balancer()).await.unwrap();
+    assert_eq!(world.parts(), empty);
+    world.stop().await;
+}
+
+/// What the cluster's own cloud controller has made is told, by the tag that it puts on everything.
+#[tokio::test]
+async fn load_balancers_of_services_are_told() {
+    let world = AwsWorld::start(Setup::default()).await;
+    let site = AwsSite::example();
+    let tag = [("Tags.member.1.Key", "kubernetes.io/cluster/butler"), ("Tags.member.1.Value", "owned")];
+    let (subnet, vpc) = (site.subnets[0].id.as_str(), site.vpcs[0].id.as_str());
+    let params = [("Name", "a0b1"), ("Type", "network"), ("Subnets.member.1", subnet), tag[0], tag[1]];
+    world.console(Service::Elb, "CreateLoadBalancer", &params, "LoadBalancerArn");
+    let params = [
+        ("GroupName", "k8s-elb-a0b1"),
+        ("GroupDescription", "for a Service"),
+        ("VpcId", vpc),
+        ("TagSpecification.1.ResourceType", "security-group"),
+        ("TagSpecification.1.Tag.1.Key", "kubernetes.io/cluster/butler"),
+        ("TagSpecification.1.Tag.1.Value", "owned"),
+    ];
+    world.console(Service::Ec2, "CreateSecurityGroup", &params, "groupId");
+    let balancers = world.infrastructure().load_balancers.unwrap();
+    let found = balancers.of_services("butler").await.unwrap();
+    assert_eq!(found[0], "load balancer a0b1");
+    assert!(found.len() == 2 && found[1].starts_with("security group k8s-elb-a0b1 (sg-"), "{found:?}");
+    assert_eq!(balancers.of_services("butler-2").await.unwrap(), Vec::<String>::new());
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn quotas_are_waited_for() {
     let world = AwsWorld::start(Setup::default()).await;

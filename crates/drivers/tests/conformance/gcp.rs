@@ -135,6 +135,8 @@ impl<const POOLS: bool> Harness for SimulatedGcp<POOLS> {
 }
 
 impl<const POOLS: bool> Balancing for SimulatedGcp<POOLS> {
+    const SIDE_BY_SIDE: bool = true;
+
     fn settings() -> Value {
         let options = json!({"implementation": "target-pool", "healthCheck": {"protocol": "http"}});
         if POOLS { json!({"options": options, "healthCheckPort": 3990}) } else { json!({}) }

@@ -1,8 +1,8 @@
 //! What only Google Cloud has: its logins, its operations that are done and failed, its quotas and permissions.
 
-use crate::gcp::{GcpWorld, config, key};
+use crate::gcp::{GcpWorld, SimulatedGcp, config, key};
 use crate::harness::{Balancing, Harness, Setup};
-use crate::suite::{Life, balancer, machine, make, remove, target};
+use crate::suite::{Life, balancer, machine, make, remove, removed, target};
 use butler_api::ProviderConfigSpec;
 use butler_drivers::{Class, Credentials, PreflightWanted, Verdict, connect};
 use butler_sim::gce::{GceSite, SiteFailure};
@@ -96,6 +96,97 @@ async fn a_missing_permission_is_not_a_quota() {
     world.gce.change(|state| state.set_lacking(&[]));
     balancer(&hands, &wanted).await.unwrap();
     world.stop().await;
+}
+
+/// What the cluster's own cloud controller has made is told, by the tag of the machines that it is for.
+#[tokio::test]
+async fn load_balancers_of_services_are_told() {
+    let world = GcpWorld::start(Setup::default()).await;
+    world.gce.change(|state| {
+        for (name, cluster) in [("a0b1", "butler"), ("c2d3", "another")] {
+            let firewall = json!({"name": format!("k8s-fw-{name}"), "targetTags": [cluster]});
+            state.add_foreign(&format!("projects/rehearsal/global/firewalls/k8s-fw-{name}"), firewall);
+            let path = format!("projects/rehearsal/regions/us-central1/forwardingRules/{name}");
+            state.add_foreign(&path, json!({"name": name, "IPAddress": "203.0.113.80"}));
+        }
+    });
+    let balancers = world.infrastructure().load_balancers.unwrap();
+    let found = balancers.of_services("butler").await.unwrap();
+    assert_eq!(found, ["the firewall rule k8s-fw-a0b1", "the forwarding rule a0b1 in us-central1"]);
+    assert_eq!(balancers.of_services("nobody").await.unwrap(), Vec::<String>::new());
+    world.stop().await;
+}
+
+/// A part that a list still shows, and that is not there any more, is looked at again: nobody's settings are wrong.
+#[tokio::test]
+async fn a_part_that_has_just_gone_does_not_stop_anything() {
+    let world = GcpWorld::start(Setup::default()).await;
+    let machine_wanted = world.wanted("butler-cp-0", 0);
+    let hands = world.infrastructure();
+    let made = machine(&hands, &machine_wanted).await.unwrap();
+    let mut wanted = world.balancer();
+    wanted.spec.targets.push(butler_api::LoadBalancerTarget {
+        ip: made.addresses[0].to_string(),
+        instance_name: Some(machine_wanted.name.clone()),
+        ..Default::default()
+    });
+    balancer(&hands, &wanted).await.unwrap();
+    for (question, status) in [("listInstances", 404), ("getHealth", 404), ("getHealth", 400)] {
+        let before = world.calls();
+        balancer(&hands, &wanted).await.unwrap();
+        let calls = world.ground().gate.calls();
+        let asked =
+            calls.iter().find(|one| one.number > before && one.call.operation.contains(question)).unwrap();
+        let again = world.calls() + asked.number - before;
+        world.ground().gate.on_call(again, butler_sim::Fault::Status(status));
+        let balancers = hands.load_balancers.as_ref().unwrap();
+        if let Err(failure) = balancers.ensure(&wanted, None).await {
+            assert!(!failure.class.stops(), "{question} {status}: {failure:?}");
+        }
+        assert!(world.calls() >= again, "{question} {status} was not asked");
+        balancer(&hands, &wanted).await.unwrap();
+    }
+    world.stop().await;
+}
+
+/// What doctor asks for is all that a life needs, and nothing that it needs is left out.
+async fn a_life_with_no_more_than_doctor_lists<const POOLS: bool>(internal: bool) {
+    let world = SimulatedGcp::<POOLS>::start(Setup::default()).await;
+    let machine_wanted = world.wanted("butler-cp-0", 0);
+    let mut wanted = world.balancer();
+    wanted.spec.options.get_or_insert_default().internal = internal;
+    let preflight = PreflightWanted {
+        machines: vec![machine_wanted.clone()],
+        load_balancer: Some(wanted.clone()),
+        ..PreflightWanted::default()
+    };
+    let hands = world.infrastructure();
+    world.gce.change(|state| state.set_holding(&["compute.projects.get"]));
+    let findings = hands.preflight.check(&preflight).await;
+    let found = findings.iter().find(|finding| finding.check == "permissions").unwrap();
+    let (_, listed) = found.detail.split_once(" lacks ").unwrap();
+    let held: Vec<&str> = listed.split(", ").chain(["compute.projects.get"]).collect();
+    world.gce.change(|state| state.set_holding(&held));
+    let findings = hands.preflight.check(&preflight).await;
+    assert!(findings.iter().all(|finding| finding.verdict != Verdict::Fail), "{findings:#?}");
+    let made = machine(&hands, &machine_wanted).await.unwrap();
+    wanted.spec.targets.push(butler_api::LoadBalancerTarget {
+        ip: made.addresses[0].to_string(),
+        instance_name: Some(machine_wanted.name.clone()),
+        ..Default::default()
+    });
+    balancer(&hands, &wanted).await.unwrap();
+    removed(&hands, &wanted).await.unwrap();
+    remove(&world, &target(&machine_wanted), Life::Same).await;
+    assert_eq!((world.machines().len(), world.volumes()), (0, 0));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_permissions_that_doctor_lists_are_enough() {
+    a_life_with_no_more_than_doctor_lists::<false>(false).await;
+    a_life_with_no_more_than_doctor_lists::<false>(true).await;
+    a_life_with_no_more_than_doctor_lists::<true>(false).await;
 }
 
 #[tokio::test]

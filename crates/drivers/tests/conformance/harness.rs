@@ -130,6 +130,9 @@ pub(crate) trait Harness: Sized + Send {
 
 /// A world whose infrastructure has load balancers.
 pub(crate) trait Balancing: Harness {
+    /// Whether parts that need nothing of each other are made at once, so that their order is nobody's.
+    const SIDE_BY_SIDE: bool = false;
+
     /// A load balancer that can be made there, without targets and with a port beside the first one.
     fn balancer(&self) -> LoadBalancerWanted {
         let mut spec = json!({"clusterName": "butler", "providerConfigRef": {"name": "x"}, "listeners": [{"port": 50000}]});

@@ -26,7 +26,7 @@ mod tests;
 pub use address::{Malformed, NodeAddress, Proxy, Settings, TALOS_PORT};
 pub use error::{ClientError, ErrorClass, status_class};
 pub use guard::{Decision, Observation, Refusal, Seen, bootstrap_guard, decide, observe};
-pub use knock::knock;
+pub use knock::{Knocked, knock};
 pub use probe::{Node, NodeState, Owner};
 pub use session::{Applied, Client, ResetOptions};
 pub use status::MachineStatus;

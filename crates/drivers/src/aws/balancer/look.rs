@@ -47,7 +47,7 @@ impl Driver {
             Part::Listeners { balancer } => seen.listeners = Some(self.listeners(&balancer, object).await?),
             Part::Tags { arns } => {
                 let found = self.tags(&arns, object).await?;
-                // What went away in between has none, and is looked at next time.
+                // What went away in between, or is too new, shows none.
                 seen.tags.extend(arns.into_iter().map(|arn| (arn, Tags::new())));
                 seen.tags.extend(found);
             }

@@ -9,6 +9,7 @@
 pub(crate) mod desired;
 pub(crate) mod facts;
 mod hands;
+mod kept;
 mod look;
 pub(crate) mod model;
 pub(crate) mod mutation;

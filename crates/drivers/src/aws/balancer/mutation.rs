@@ -116,6 +116,11 @@ pub(crate) enum Verb {
 }
 
 impl Mutation {
+    /// Whether it tells one service of a security group that was made with another.
+    pub(crate) fn names_group(&self) -> bool {
+        matches!(self.verb, Verb::CreateBalancer { .. } | Verb::SetGroups { .. })
+    }
+
     pub(crate) fn wire(&self) -> Wire {
         use Service::{Ec2, Elb};
         let (service, action, params) = match &self.verb {

@@ -37,6 +37,8 @@ pub(crate) struct Observed {
     pub(crate) health: BTreeMap<String, Vec<TargetHealth>>,
     /// Machines behind targets that are not registered yet.
     pub(crate) instances: Option<Vec<Instance>>,
+    /// What has no tags had time enough to show some, so that it is not ours.
+    pub(crate) bare_is_foreign: bool,
 }
 
 /// What else has to be looked at.
@@ -84,6 +86,8 @@ pub(crate) enum Plan {
     Look(Part),
     Do(Mutation),
     Wait(String),
+    /// Whose something is can't be said yet.
+    Doubt(String),
     /// Nothing is left to do.
     Settled,
 }
@@ -103,6 +107,11 @@ impl Observed {
     pub(super) fn tags_of(&self, arn: &str) -> &Tags {
         static NONE: Tags = Tags::new();
         self.tags.get(arn).unwrap_or(&NONE)
+    }
+
+    /// Whether these tags do not say yet whose their thing is.
+    pub(super) fn is_doubtful(&self, tags: &Tags) -> bool {
+        tags.is_empty() && !self.bare_is_foreign
     }
 
     /// What has tags and was seen: load balancer, target groups, listeners.
@@ -189,22 +198,24 @@ fn look(desired: &Desired, seen: &Observed) -> Stage {
 
 /// A thing of one of our names that is not ours is never adopted, changed or deleted.
 fn ownership(desired: &Desired, seen: &Observed) -> Stage {
-    let check = |kind: &str, name: &str, found: &Tags| match tags::is_of(found, &desired.owner) {
-        true => Ok(()),
-        false => Err(taken(kind, name, found)),
-    };
-    if let Some(balancer) = seen.balancer() {
-        check("load balancer", &balancer.name, seen.tags_of(&balancer.arn))?;
-    }
-    for port in &desired.ports {
-        if let Some(group) = seen.target_group(&port.name) {
-            check("target group", &group.name, seen.tags_of(&group.arn))?;
+    let balancer = seen.balancer().map(|one| ("load balancer", &one.name, seen.tags_of(&one.arn)));
+    let groups = desired.ports.iter().filter_map(|port| seen.target_group(&port.name));
+    let groups = groups.map(|one| ("target group", &one.name, seen.tags_of(&one.arn)));
+    let security_group = seen.group(desired).map(|one| ("security group", &one.name, &one.tags));
+    for (kind, name, found) in balancer.into_iter().chain(groups).chain(security_group) {
+        if seen.is_doubtful(found) {
+            return Ok(Some(doubt(kind, name)));
+        }
+        if !tags::is_of(found, &desired.owner) {
+            return Err(taken(kind, name, found));
         }
     }
-    if let Some(group) = seen.group(desired) {
-        check("security group", &group.name, &group.tags)?;
-    }
     Ok(None)
+}
+
+/// Tags may be seen later than what they are on.
+pub(super) fn doubt(kind: &str, name: &str) -> Plan {
+    Plan::Doubt(format!("the tags of the {kind} {name} to be seen"))
 }
 
 fn taken(kind: &str, name: &str, found: &Tags) -> Failure {
@@ -404,12 +415,14 @@ fn surplus(desired: &Desired, seen: &Observed) -> Stage {
 
 /// Until it is active it passes nothing on, although it has a name.
 fn active(_desired: &Desired, seen: &Observed) -> Stage {
-    let Some(balancer) = seen.balancer() else { return Ok(None) };
+    Ok(starting(seen).map(Plan::Wait))
+}
+
+/// What is waited for while AWS makes it active.
+pub(super) fn starting(seen: &Observed) -> Option<String> {
+    let balancer = seen.balancer()?;
     match balancer.state.as_str() {
-        "active" | "active_impaired" => Ok(None),
-        state => Ok(Some(Plan::Wait(format!(
-            "the load balancer {} to turn active (it is {state})",
-            balancer.name
-        )))),
+        "active" | "active_impaired" => None,
+        state => Some(format!("the load balancer {} to turn active (it is {state})", balancer.name)),
     }
 }

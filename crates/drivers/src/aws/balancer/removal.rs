@@ -10,7 +10,7 @@
 use super::desired::{PROTECTION, names};
 use super::model::Attributes;
 use super::mutation::{Mutation, Verb};
-use super::plan::{Observed, Part, Plan};
+use super::plan::{Observed, Part, Plan, doubt};
 use crate::aws::tags;
 use crate::failure::{Class, Failure};
 use crate::seam::{LoadBalancerWanted, Owner};
@@ -42,6 +42,12 @@ pub(crate) fn plan_removal(removal: &Removal, seen: &Observed) -> Result<Plan, F
     let arns: Vec<String> = seen.arns().filter(|arn| !seen.tags.contains_key(*arn)).cloned().collect();
     if !arns.is_empty() {
         return Ok(Plan::Look(Part::Tags { arns }));
+    }
+    let named = balancer.iter().map(|one| ("load balancer", &one.name, &one.arn));
+    let groups = seen.target_groups.iter().flatten().map(|one| ("target group", &one.name, &one.arn));
+    let mut bare = named.chain(groups).filter(|(_, _, arn)| seen.is_doubtful(seen.tags_of(arn)));
+    if let Some((kind, name, _)) = bare.next() {
+        return Ok(doubt(kind, name));
     }
     let ours = |arn: &str| tags::is_of(seen.tags_of(arn), &removal.owner);
     let mutation = |name: &str, verb| Ok(Plan::Do(Mutation { name: name.to_owned(), verb }));

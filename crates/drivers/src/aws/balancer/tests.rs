@@ -59,7 +59,7 @@ fn finish(desired: &Desired, seen: &mut Observed) -> Result<Vec<String>, Failure
                 changes.push(mutation.change().to_string());
                 apply(&mutation, seen);
             }
-            Plan::Wait(what) => panic!("waits for {what} after {changes:#?}"),
+            Plan::Wait(what) | Plan::Doubt(what) => panic!("waits for {what} after {changes:#?}"),
             Plan::Settled => return Ok(changes),
         }
     }
@@ -263,6 +263,20 @@ fn defect_3_what_is_not_ours_is_never_touched() {
     assert_eq!(plan_removal(&Removal::new(&wanted(json!({}))), &seen).unwrap(), Plan::Settled);
 }
 
+/// What never shows a tag is somebody else's after all.
+#[test]
+fn what_stays_without_tags_is_a_conflict() {
+    let desired = desired(json!({}));
+    let mut seen = settled(&desired);
+    seen.groups.as_mut().unwrap()[0].tags.clear();
+    let in_doubt = Plan::Doubt("the tags of the security group mgmt-lb to be seen".to_owned());
+    assert_eq!(plan(&desired, &seen).unwrap(), in_doubt);
+    seen.bare_is_foreign = true;
+    assert_eq!(plan(&desired, &seen).unwrap_err().reason, "NameTaken");
+    seen.tags.values_mut().for_each(Tags::clear);
+    assert_eq!(plan_removal(&Removal::new(&wanted(json!({}))), &seen).unwrap(), Plan::Settled);
+}
+
 /// Before anything is made, it is known that nothing of that name is somebody else's.
 #[test]
 fn a_conflict_is_seen_before_the_first_change() {
@@ -281,6 +295,7 @@ fn a_conflict_is_seen_before_the_first_change() {
     let arns: Vec<String> = seen.arns().cloned().collect();
     look(Part::Tags { arns }, &[], &mut seen);
     look(Part::Groups { vpc: "vpc".to_owned() }, &[], &mut seen);
+    seen.bare_is_foreign = true;
     assert_eq!(plan(&desired, &seen).unwrap_err().class, Class::Conflict);
 }
 
@@ -468,7 +483,7 @@ fn targets_come_and_go_one_by_one() {
                     _ => apply(&mutation, &mut seen),
                 }
             }
-            Plan::Wait(what) => {
+            Plan::Wait(what) | Plan::Doubt(what) => {
                 assert!(what.contains("10.0.1.1 to be drained"), "{what}");
                 seen.health.values_mut().for_each(|all| all.retain(|one| one.state != "draining"));
             }
@@ -588,7 +603,7 @@ fn remove(wanted: &LoadBalancerWanted, seen: &mut Observed) -> Result<Vec<String
                 changes.push(mutation.change().to_string());
                 apply(&mutation, seen);
             }
-            Plan::Wait(what) => panic!("{what}"),
+            Plan::Wait(what) | Plan::Doubt(what) => panic!("{what}"),
             Plan::Settled => return Ok(changes),
         }
     }

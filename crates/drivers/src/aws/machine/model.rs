@@ -16,8 +16,8 @@ pub(crate) struct Instance {
     pub(crate) mac: Option<String>,
     pub(crate) launched: String,
     pub(crate) tags: Tags,
-    /// Why it stopped, in EC2's words.
-    pub(crate) why: Option<String>,
+    /// Why it stopped: a code of EC2's, and its words.
+    pub(crate) why: Option<(String, String)>,
 }
 
 /// Where an instance is in its life.
@@ -64,7 +64,9 @@ impl Instance {
             mac: mac.map(str::to_owned),
             launched: element.string("launchTime"),
             tags: tags::of_ec2(element),
-            why: element.text("stateReason/message").map(str::to_owned),
+            why: element
+                .text("stateReason/code")
+                .map(|code| (code.to_owned(), element.string("stateReason/message"))),
         }
     }
 
@@ -82,6 +84,19 @@ impl Instance {
 
     pub(crate) fn is_there(&self) -> bool {
         self.state != State::Terminated
+    }
+
+    /// Whether it is gone or on its way.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, State::ShuttingDown | State::Terminated)
+    }
+
+    /// Why it ended, unless somebody wanted it to.
+    pub(crate) fn died_of(&self) -> Option<(&str, &str)> {
+        let (code, words) = self.why.as_ref()?;
+        let wanted = ["Client.UserInitiated", "Client.InstanceInitiatedShutdown", "Server.SpotInstance"];
+        let died = self.is_over() && !code.is_empty() && !wanted.iter().any(|kind| code.starts_with(kind));
+        died.then_some((code, words))
     }
 
     /// `aws:///<zone>/<instance id>`

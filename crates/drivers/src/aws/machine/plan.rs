@@ -16,6 +16,7 @@ use crate::aws::sign::sha256;
 use crate::aws::tags;
 use crate::failure::{Class, Failure};
 use crate::seam::{MachineWanted, Owner};
+use std::collections::BTreeSet;
 
 /// All that was seen for one machine. What was not looked at is `None`.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,10 @@ pub(crate) struct Observed {
     pub(crate) images: Option<Vec<Image>>,
     /// Volumes with the owner's tags.
     pub(crate) volumes: Option<Vec<Volume>>,
+    /// Instances that have ended and are not shown any more, or whatever else tells that a token is used up.
+    pub(crate) spent: BTreeSet<String>,
+    /// Instances whose death was told.
+    pub(crate) told: BTreeSet<String>,
 }
 
 /// What else has to be looked at.
@@ -44,6 +49,8 @@ pub(crate) enum Plan {
     Look(Part),
     Do(Mutation),
     Wait(String),
+    /// An instance has died by itself, and that was not told yet.
+    Died(String, Failure),
     /// It is there and on.
     Settled(Instance),
     /// It is not there, and neither is anything of it.
@@ -82,6 +89,12 @@ pub(crate) fn plan(wanted: &MachineWanted, settings: &Settings, seen: &Observed)
     let foreign = named.iter().find(|one| one.is_there() && !tags::is_of(&one.tags, &wanted.owner));
     if let Some(foreign) = foreign {
         return Err(taken(&wanted.name, foreign));
+    }
+    let last = seen.all_of(&wanted.owner).last();
+    if let Some((instance, (code, words))) = last.and_then(|one| Some((one, one.died_of()?)))
+        && !seen.told.contains(&instance.id)
+    {
+        return Ok(Plan::Died(instance.id.clone(), died(&wanted.name, &instance.id, code, words)));
     }
     let choice = settings.image(wanted)?;
     let instance_type = settings.size(wanted)?;
@@ -169,8 +182,41 @@ pub(crate) fn plan_removal(name: &str, owner: &Owner, seen: &Observed) -> Plan {
 fn token(owner: &Owner, seen: &Observed) -> String {
     let mut ended: Vec<&str> =
         seen.all_of(owner).filter(|one| !one.is_there()).map(|one| one.id.as_str()).collect();
+    ended.extend(seen.spent.iter().map(String::as_str));
     ended.sort_unstable();
+    ended.dedup();
     sha256(&format!("butler-launch {} {} {}", owner.cluster_uid, owner.object_uid, ended.join(" ")))
+}
+
+/// What a death while starting means, by EC2's code.
+fn died(name: &str, id: &str, code: &str, words: &str) -> Failure {
+    let (class, reason, remedy) = match code {
+        "Server.InsufficientInstanceCapacity" => (
+            Class::Quota,
+            "NoCapacity",
+            "AWS has no such machine in that zone now: it is tried again; another instance type or zone may have some",
+        ),
+        "Client.VolumeLimitExceeded" => {
+            (Class::Quota, "QuotaExceeded", "remove disks that are not used, or ask AWS to raise the quota")
+        }
+        code if code.starts_with("Client.InvalidKMSKey") || code.starts_with("Client.InvalidSnapshot") => (
+            Class::InvalidConfig,
+            "DiskUnusable",
+            "mend the key that disks are encrypted with, or the image's snapshot",
+        ),
+        _ => (
+            Class::Retryable,
+            "InstanceDied",
+            "it is made anew; when it dies again, look at the key of its encrypted disks and at its image",
+        ),
+    };
+    let words = if words.starts_with(code) { words.to_owned() } else { format!("{code}: {words}") };
+    Failure::new(
+        class,
+        reason,
+        format!("{name}: the instance {id} ended by itself: AWS says: {words}"),
+        remedy,
+    )
 }
 
 fn taken(name: &str, foreign: &Instance) -> Failure {

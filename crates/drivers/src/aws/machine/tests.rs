@@ -132,6 +132,33 @@ fn tokens_follow_the_machine() {
     assert_ne!(launch(&a, &ended).token, launch(&a, &empty()).token);
 }
 
+/// An instance that dies while it starts is told, by what it died of, before another is launched.
+#[test]
+fn a_death_is_told_before_the_next_launch() {
+    let wanted = wanted("mgmt-cp-0");
+    let dead = |code: &str| {
+        let why = Some((code.to_owned(), format!("{code}: words of AWS")));
+        let dead = Instance { why, ..instance(&wanted, "i-1", State::Terminated) };
+        Observed { ours: vec![dead], ..empty() }
+    };
+    let cases = [
+        ("Server.InsufficientInstanceCapacity", Class::Quota, "NoCapacity"),
+        ("Client.VolumeLimitExceeded", Class::Quota, "QuotaExceeded"),
+        ("Client.InvalidKMSKey.InvalidState", Class::InvalidConfig, "DiskUnusable"),
+        ("Client.InternalError", Class::Retryable, "InstanceDied"),
+    ];
+    for (code, class, reason) in cases {
+        let Plan::Died(id, failure) = plan(&wanted, &settings(), &dead(code)).unwrap() else {
+            panic!("{code}: not told")
+        };
+        assert_eq!((id.as_str(), failure.class, failure.reason.as_str()), ("i-1", class, reason));
+        assert!(failure.message.contains("words of AWS") && failure.message.contains("i-1"), "{failure}");
+        let told = Observed { told: [id].into(), ..dead(code) };
+        assert_ne!(launch(&wanted, &told).token, launch(&wanted, &empty()).token, "and then made anew");
+    }
+    launch(&wanted, &dead("Client.UserInitiatedShutdown"));
+}
+
 #[test]
 fn states_lead_to_running() {
     let wanted = wanted("mgmt-cp-0");

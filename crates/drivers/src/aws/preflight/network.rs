@@ -4,9 +4,11 @@ use super::{AwsPreflight, OBJECT, failed, finding};
 use crate::aws::balancer::model::{Group, Rule, Subnet};
 use crate::aws::client::numbered;
 use crate::aws::tags;
+use crate::cover::covers;
 use crate::seam::{Finding, PreflightWanted, Verdict};
 use butler_api::Cidr;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Between the nodes: protocol, first and last port, and what for.
 const BETWEEN: [(&str, i32, i32, &str); 6] = [
@@ -167,10 +169,20 @@ impl AwsPreflight {
     }
 }
 
+/// Fails when something is closed; warns when it may be open to somebody whom only AWS knows.
+fn verdict<'a>(closed: impl Iterator<Item = &'a Passage>) -> Verdict {
+    closed
+        .map(|passage| if *passage == Passage::Unknown { Verdict::Warn } else { Verdict::Fail })
+        .max()
+        .unwrap_or(Verdict::Pass)
+}
+
 fn between(rules: &[Rule], nodes: &From<'_>) -> Finding {
-    let closed: Vec<String> = BETWEEN
+    let judged = BETWEEN.iter().map(|need| (need, passage(rules, need.0, need.1, need.2, nodes)));
+    let judged: Vec<_> = judged.filter(|(_, passage)| *passage != Passage::Open).collect();
+    let closed: Vec<String> = judged
         .iter()
-        .filter(|(protocol, first, last, _)| !is_open(rules, protocol, *first, *last, nodes))
+        .map(|(need, _)| need)
         .map(|(protocol, first, last, what)| match first == last {
             true => format!("{protocol} {first} ({what})"),
             false => format!("{protocol} {first}-{last} ({what})"),
@@ -181,7 +193,7 @@ fn between(rules: &[Rule], nodes: &From<'_>) -> Finding {
         true => finding(check, Verdict::Pass, "all ports of a cluster are open between the nodes", ""),
         false => finding(
             check,
-            Verdict::Fail,
+            verdict(judged.iter().map(|(_, passage)| passage)),
             format!("closed between the nodes: {}", closed.join(", ")),
             "let the machines' security group take these from itself",
         ),
@@ -190,39 +202,65 @@ fn between(rules: &[Rule], nodes: &From<'_>) -> Finding {
 
 fn from_balancer(rules: &[Rule], from: &From<'_>, ports: &[i32]) -> Finding {
     let ports: BTreeSet<i32> = ports.iter().copied().collect();
-    let closed: Vec<String> = ports
-        .iter()
-        .filter(|port| !is_open(rules, "tcp", **port, **port, from))
-        .map(ToString::to_string)
-        .collect();
+    let judged = ports.iter().map(|port| (port, passage(rules, "tcp", *port, *port, from)));
+    let judged: Vec<_> = judged.filter(|(_, passage)| *passage != Passage::Open).collect();
+    let closed: Vec<String> = judged.iter().map(|(port, _)| port.to_string()).collect();
     let check = "security groups for the load balancer";
     match closed.is_empty() {
         true => finding(check, Verdict::Pass, "traffic and health checks of its subnets get through", ""),
         false => finding(
             check,
-            Verdict::Fail,
+            verdict(judged.iter().map(|(_, passage)| passage)),
             format!("closed for the subnets of the load balancer: tcp {}", closed.join(", ")),
             "let the machines' security group take these from the VPC: health checks come from there too",
         ),
     }
 }
 
-/// Whether rules let a range of ports in from everywhere that is named.
-fn is_open(rules: &[Rule], protocol: &str, first: i32, last: i32, from: &From<'_>) -> bool {
-    let fits: Vec<&Rule> = rules
-        .iter()
-        .filter(|rule| {
-            rule.protocol == "-1" || (rule.protocol == protocol && rule.from <= first && rule.to >= last)
-        })
-        .collect();
-    if fits.iter().any(|rule| from.groups.contains(&rule.source)) {
-        return true;
-    }
-    let covers = |cidr: &Cidr| {
-        let sources = fits.iter().filter_map(|rule| rule.source.parse::<Cidr>().ok());
-        sources.into_iter().any(|source| source.contains(cidr.network()) && source.contains(cidr.last()))
+/// How traffic fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passage {
+    Open,
+    Closed,
+    /// A rule lets somebody in who is not looked up here: a prefix list, or another security group.
+    Unknown,
+}
+
+/// Whether rules together let a range of ports in from everywhere that is named.
+fn passage(rules: &[Rule], protocol: &str, first: i32, last: i32, from: &From<'_>) -> Passage {
+    let all = (first..=last).map(|port| {
+        let fits = |rule: &&Rule| {
+            rule.protocol == "-1" || (rule.protocol == protocol && rule.from <= port && rule.to >= port)
+        };
+        let fits: Vec<&Rule> = rules.iter().filter(fits).collect();
+        if fits.iter().any(|rule| from.groups.contains(&rule.source)) {
+            return Passage::Open;
+        }
+        let sources: Vec<Cidr> = fits.iter().filter_map(|rule| rule.source.parse().ok()).collect();
+        let covered = |cidr: &Cidr| is_covered(&sources, cidr);
+        match !from.cidrs.is_empty() && from.cidrs.iter().all(covered) {
+            true => Passage::Open,
+            false if sources.len() < fits.len() => Passage::Unknown,
+            false => Passage::Closed,
+        }
+    });
+    let worst = |a: Passage, b: Passage| match (a, b) {
+        (Passage::Closed, _) | (_, Passage::Closed) => Passage::Closed,
+        (Passage::Unknown, _) | (_, Passage::Unknown) => Passage::Unknown,
+        _ => Passage::Open,
     };
-    !from.cidrs.is_empty() && from.cidrs.iter().all(covers)
+    all.fold(Passage::Open, worst)
+}
+
+/// Whether networks together hold all of another, however it is cut among them.
+fn is_covered(sources: &[Cidr], cidr: &Cidr) -> bool {
+    let range = |cidr: &Cidr| match (cidr.network(), cidr.last()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => Some((u32::from(first), u32::from(last))),
+        _ => None,
+    };
+    let whole = |source: &Cidr| source.contains(cidr.network()) && source.contains(cidr.last());
+    sources.iter().any(whole)
+        || range(cidr).is_some_and(|wanted| covers(sources.iter().filter_map(range), wanted))
 }
 
 #[cfg(test)]
@@ -240,18 +278,35 @@ mod tests {
             groups: &ids,
             cidrs: vec!["10.0.1.0/24".parse().unwrap(), "10.0.2.0/24".parse().unwrap()],
         };
-        assert!(is_open(&[rule("-1", 0, 65535, "sg-1")], "tcp", 2379, 2380, &from));
-        assert!(is_open(&[rule("tcp", 2000, 3000, "10.0.0.0/16")], "tcp", 2379, 2380, &from));
-        assert!(
-            !is_open(&[rule("tcp", 2379, 2379, "10.0.0.0/16")], "tcp", 2379, 2380, &from),
-            "half of the range"
-        );
-        assert!(!is_open(&[rule("udp", 2379, 2380, "10.0.0.0/16")], "tcp", 2379, 2380, &from));
-        assert!(
-            !is_open(&[rule("tcp", 2379, 2380, "10.0.1.0/24")], "tcp", 2379, 2380, &from),
-            "one subnet of two"
-        );
-        assert!(!is_open(&[rule("tcp", 2379, 2380, "sg-2")], "tcp", 2379, 2380, &from));
+        let etcd = |rules: &[Rule]| passage(rules, "tcp", 2379, 2380, &from);
+        let open = |rules: &[Rule]| etcd(rules) == Passage::Open;
+        assert!(open(&[rule("-1", 0, 65535, "sg-1")]));
+        assert!(open(&[rule("tcp", 2000, 3000, "10.0.0.0/16")]));
+        assert!(!open(&[rule("tcp", 2379, 2379, "10.0.0.0/16")]), "half of the range");
+        assert!(!open(&[rule("udp", 2379, 2380, "10.0.0.0/16")]));
+        assert!(!open(&[rule("tcp", 2379, 2380, "10.0.1.0/24")]), "one subnet of two");
+        let ports = [rule("tcp", 2379, 2379, "sg-1"), rule("tcp", 2380, 2380, "10.0.0.0/16")];
+        assert!(open(&ports), "each port by a rule of its own");
+        let halves =
+            ["10.0.1.0/25", "10.0.1.128/25", "10.0.2.0/24"].map(|half| rule("tcp", 2379, 2380, half));
+        assert!(open(&halves) && !open(&halves[1..]), "a subnet by its halves");
+    }
+
+    /// Who is in a prefix list or in another group is not looked up: what may be open fails nobody.
+    #[test]
+    fn what_cannot_be_known_is_a_warning() {
+        let ids = ["sg-1".to_owned()];
+        let from = From { groups: &ids, cidrs: vec!["10.0.1.0/24".parse().unwrap()] };
+        for source in ["pl-1", "sg-2"] {
+            assert_eq!(
+                passage(&[rule("tcp", 2379, 2380, source)], "tcp", 2379, 2380, &from),
+                Passage::Unknown
+            );
+            let found = from_balancer(&[rule("tcp", 6443, 6443, source)], &from, &[6443]);
+            assert_eq!(found.verdict, Verdict::Warn, "{source}");
+        }
+        let mixed = from_balancer(&[rule("tcp", 6443, 6443, "pl-1")], &from, &[6443, 50000]);
+        assert_eq!(mixed.verdict, Verdict::Fail, "what is closed for sure is no warning");
     }
 
     /// The documented recipe leaves ports of the seed out: every one of them is named.

@@ -6,7 +6,7 @@ use crate::gcp::settings::Settings;
 use crate::mark::Mark;
 use crate::seam::{LoadBalancerWanted, Owner};
 use butler_api::{
-    HealthCheckProtocol, LoadBalancerHealthCheck, LoadBalancerImplementation, LoadBalancerOptions,
+    Cidr, HealthCheckProtocol, LoadBalancerHealthCheck, LoadBalancerImplementation, LoadBalancerOptions,
     MachineRole,
 };
 use serde_json::{Value, json};
@@ -160,8 +160,24 @@ impl Desired {
         self.listeners.iter().map(|listener| listener.check_port).collect()
     }
 
-    /// Firewall rules with their bodies: for Google's checks, and for clients. Packets come with the addresses of both.
+    /// Whether only some may come in, so that the cluster's own machines have to be let in by name.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.firewall && !self.options.allowed_cidrs.is_empty()
+    }
+
+    /// Whether machines come in with external addresses of their own.
+    pub(crate) fn is_reached_from_outside(&self) -> bool {
+        !self.internal && self.settings.external_address
+    }
+
+    /// Firewall rules as far as they follow from the request alone.
     pub(crate) fn firewalls(&self) -> Vec<(Part, Value, String)> {
+        self.firewalls_with(&BTreeSet::new())
+    }
+
+    /// Firewall rules with their bodies: for Google's checks, for the cluster's machines, and for clients. Packets come with the
+    /// addresses of all of them. `outside` are the external addresses of the machines.
+    pub(crate) fn firewalls_with(&self, outside: &BTreeSet<IpAddr>) -> Vec<(Part, Value, String)> {
         if !self.firewall {
             return Vec::new();
         }
@@ -183,7 +199,21 @@ impl Desired {
             });
             (part, body, words)
         };
-        vec![rule("-checks", &sources, &checks), rule("-clients", &self.allowed, &ports)]
+        let mut rules = vec![rule("-checks", &sources, &checks)];
+        if self.is_restricted()
+            && let Some(api) = self.listeners.first()
+        {
+            // Inside the network they are known by their tag, and outside of it by their addresses.
+            let addresses: Vec<String> = outside.iter().map(|ip| format!("{ip}/32")).collect();
+            let (part, mut body, _) = rule("-nodes", &addresses, &BTreeSet::from([api.port]));
+            body["sourceTags"] = json!([google_name(&self.owner.cluster)]);
+            rules.push((part, body, format!("TCP {} from the cluster's machines", api.port)));
+        }
+        // Google takes a rule without a source for one that lets everybody in: when nobody is to come in, there is no rule.
+        if !self.allowed.is_empty() {
+            rules.push(rule("-clients", &self.allowed, &ports));
+        }
+        rules
     }
 
     /// `kept` is the address that a forwarding rule of ours has: the machines' configurations hold it.
@@ -353,15 +383,32 @@ fn listeners(
     all
 }
 
-/// Networks of clients; everyone when none is given. Addresses of the load balancer are IPv4.
+/// Networks of clients, as Google takes them: without host bits. Everyone when none is given, nobody when none of those that are
+/// given has IPv4 addresses, as the load balancer has.
 fn allowed(options: &LoadBalancerOptions, lacking: &mut Vec<String>) -> Vec<String> {
+    if options.allowed_cidrs.is_empty() {
+        return vec!["0.0.0.0/0".to_owned()];
+    }
     let (six, four): (Vec<_>, Vec<_>) =
         options.allowed_cidrs.iter().cloned().partition(|cidr| cidr.contains(':'));
     if !six.is_empty() {
-        lacking.push(format!("allowedCIDRs {}: the load balancer has an IPv4 address only", six.join(", ")));
+        let nobody = if four.is_empty() { ", so that no client is let in" } else { "" };
+        lacking.push(format!(
+            "allowedCIDRs {}: the load balancer has an IPv4 address only{nobody}",
+            six.join(", ")
+        ));
     }
-    // A list that holds IPv6 networks only opens nothing to everyone.
-    if options.allowed_cidrs.is_empty() { vec!["0.0.0.0/0".to_owned()] } else { four }
+    let network = |text: String| match text.parse::<Cidr>() {
+        Ok(cidr) => format!("{}/{}", cidr.network(), cidr.prefix()),
+        Err(_) => text,
+    };
+    let mut networks: Vec<String> = Vec::new();
+    for one in four.into_iter().map(network) {
+        if !networks.contains(&one) {
+            networks.push(one);
+        }
+    }
+    networks
 }
 
 fn note_lacking(options: &LoadBalancerOptions, settings: &Settings, pool: bool, lacking: &mut Vec<String>) {
@@ -375,6 +422,12 @@ fn note_lacking(options: &LoadBalancerOptions, settings: &Settings, pool: bool, 
         ));
     }
     let made = settings.owns_network() && settings.firewall_rules;
+    if made && !options.allowed_cidrs.is_empty() && !options.internal && !settings.external_address {
+        lacking.push(
+            "allowedCIDRs: machines without external addresses come by Cloud NAT, whose addresses are not known here; add them to the list"
+                .to_owned(),
+        );
+    }
     if !made && !options.allowed_cidrs.is_empty() {
         lacking.push("allowedCIDRs: they are firewall rules at Google, and none are made here".to_owned());
     }

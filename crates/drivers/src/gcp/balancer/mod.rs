@@ -2,6 +2,7 @@
 
 mod desired;
 mod facts;
+mod kept;
 mod plan;
 
 pub(crate) use desired::{CHECK_SOURCES, Desired};
@@ -9,17 +10,19 @@ pub(crate) use facts::{Health, facts};
 pub(crate) use plan::{Look, Observed, Plan, plan, plan_removal};
 
 use super::driver::{Driver, SOON, Sent, UnderWay};
+use super::error::CallError;
 use super::machines::waiting;
-use super::names::{LABEL_CLUSTER_UID, tail};
+use super::names::{LABEL_CLUSTER_UID, google_name, tail};
 use super::part::{Kind, Mutation, Part, Scope, Thing};
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 use crate::seam::{LoadBalancerFacts, LoadBalancerWanted, LoadBalancers, Operation, OwnedResource, Progress};
 use async_trait::async_trait;
+use kept::Kept;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Load balancers of one project.
 pub(crate) struct GcpLoadBalancers {
@@ -39,6 +42,7 @@ struct Memory {
     known: Option<LoadBalancerFacts>,
     /// Members that were targets.
     former: BTreeSet<String>,
+    kept: Kept,
 }
 
 #[async_trait]
@@ -50,6 +54,7 @@ impl LoadBalancers for GcpLoadBalancers {
     ) -> Result<Progress<LoadBalancerFacts>, Failure> {
         let object = format!("load-balancer {}", wanted.name);
         let under_way = self.driver.follow(operation, &object).await?;
+        self.changed(wanted, under_way.ended.iter().filter_map(|target| Part::at(target)));
         let memory = self.memory(wanted);
         if memory.is_stuck(&under_way, wanted) {
             let what = "parts of the load balancer to be made".to_owned();
@@ -57,30 +62,38 @@ impl LoadBalancers for GcpLoadBalancers {
         }
         let desired = Desired::new(wanted, &self.driver.settings);
         let form = format!("{:?}", desired.parts());
-        let mut seen = Observed {
+        let empty = Observed {
             sweep: memory.swept != form,
             busy: under_way.targets.clone(),
-            former: memory.former,
+            former: memory.former.clone(),
             ..Observed::default()
         };
+        let before = self.seen_before(&desired, &empty, wanted, &object).await?;
+        let mut fresh = before.is_none();
+        let (mut since, mut seen) = before.unwrap_or_else(|| (Instant::now(), empty.clone()));
         let next = loop {
             match plan(&desired, &seen)? {
-                Plan::Look(looks) => self.look(&desired, &mut seen, looks, &object).await?,
+                Plan::Look(looks) => self.look(&desired, &mut seen, looks, &memory.kept, &object).await?,
+                // Only what is seen now counts.
+                Plan::Settled if !fresh => (fresh, since, seen) = (true, Instant::now(), empty.clone()),
                 next => break next,
             }
         };
         match next {
             Plan::Do(mutation) => {
                 let known = self.remember(wanted, facts(&desired, &seen, &Health::new()), None);
-                self.make(&mutation, &under_way, known).await
+                let made = self.make(&mutation, &under_way, wanted, known).await?;
+                self.keep(wanted, since, seen);
+                Ok(made)
             }
             Plan::Look(_) | Plan::Wait(_) if under_way.is_empty() => {
                 let known = self.remember(wanted, facts(&desired, &seen, &Health::new()), None);
-                Ok(waiting(words(&next), None, SOON, known))
+                Ok(waiting(words(&next), None, SOON * 2, known))
             }
             Plan::Look(_) | Plan::Wait(_) => {
                 let facts = facts(&desired, &seen, &Health::new());
                 let known = self.remember(wanted, facts, Some((under_way.clone(), wanted.clone())));
+                self.keep(wanted, since, seen);
                 Ok(waiting(words(&next), under_way.operation(), under_way.recheck, known))
             }
             Plan::Settled => {
@@ -122,7 +135,7 @@ impl LoadBalancers for GcpLoadBalancers {
         match plan_removal(&desired, &seen) {
             Plan::Do(mutation) => {
                 self.remember(wanted, None, None);
-                return self.make(&mutation, &under_way, None).await;
+                return self.make(&mutation, &under_way, wanted, None).await;
             }
             Plan::Settled if under_way.is_empty() => {}
             _ => {
@@ -159,6 +172,24 @@ impl LoadBalancers for GcpLoadBalancers {
         }
         Ok(owned)
     }
+
+    async fn of_services(&self, cluster: &str) -> Result<Vec<String>, Failure> {
+        // The firewall rule alone tells whose a load balancer is: it is for machines with the cluster's tag.
+        const FIREWALL: &str = "k8s-fw-";
+        let object = "load balancers of Services";
+        let tag = google_name(cluster);
+        let firewalls = self.driver.list(Kind::Firewall, &format!("name eq {FIREWALL}.*"), object).await?;
+        let tagged = |thing: &&Thing| thing.urls("targetTags").contains(&tag.as_str());
+        let mut found: Vec<String> = firewalls.iter().filter(tagged).map(|one| one.part.words()).collect();
+        let names: BTreeSet<&str> =
+            firewalls.iter().filter(tagged).filter_map(|one| one.part.name.strip_prefix(FIREWALL)).collect();
+        if !names.is_empty() {
+            let rules = self.driver.list(Kind::ForwardingRule, "", object).await?;
+            let theirs = rules.iter().filter(|rule| names.contains(rule.part.name.as_str()));
+            found.extend(theirs.map(|rule| rule.part.words()));
+        }
+        Ok(found)
+    }
 }
 
 impl GcpLoadBalancers {
@@ -189,15 +220,65 @@ impl GcpLoadBalancers {
         &self,
         mutation: &Mutation,
         under_way: &UnderWay,
+        wanted: &LoadBalancerWanted,
         known: Option<T>,
     ) -> Result<Progress<T>, Failure> {
         Ok(match self.driver.send(mutation).await? {
             // Other parts may be made beside it: there is nothing to wait for yet.
             Sent::Began { operation, .. } => {
+                if operation.is_none() {
+                    self.changed(wanted, [mutation.part.clone()]);
+                }
                 waiting(mutation.waiting_for(), under_way.and(operation), Duration::ZERO, known)
             }
-            Sent::LookAgain { why, recheck } => waiting(why, under_way.operation(), recheck, known),
+            Sent::LookAgain { why, recheck } => {
+                self.changed(wanted, [mutation.part.clone()]);
+                waiting(why, under_way.operation(), recheck, known)
+            }
         })
+    }
+
+    /// Parts that are not as a list has said: they are asked for by name before anything else is done about them.
+    fn changed(&self, wanted: &LoadBalancerWanted, parts: impl IntoIterator<Item = Part>) {
+        let mut memory = self.memory.lock();
+        let memory = memory.entry(wanted.owner.object_uid.clone()).or_default();
+        parts.into_iter().for_each(|part| memory.kept.change(part));
+    }
+
+    fn keep(&self, wanted: &LoadBalancerWanted, since: Instant, seen: Observed) {
+        let mut memory = self.memory.lock();
+        memory.entry(wanted.owner.object_uid.clone()).or_default().kept.put(since, seen);
+    }
+
+    /// What was seen a moment ago, with what has changed since.
+    async fn seen_before(
+        &self,
+        desired: &Desired,
+        now: &Observed,
+        wanted: &LoadBalancerWanted,
+        object: &str,
+    ) -> Result<Option<(Instant, Observed)>, Failure> {
+        let taken =
+            self.memory.lock().get_mut(&wanted.owner.object_uid).and_then(|memory| memory.kept.take());
+        let Some((since, before, unread)) = taken else { return Ok(None) };
+        let mut seen = Observed { lists: before.lists, members: before.members, ..now.clone() };
+        seen.instances = before.instances;
+        if !seen.knows_targets(desired) {
+            seen.instances = None;
+        }
+        for part in unread {
+            let members = seen.members.remove(&part).is_some();
+            if !seen.lists.contains_key(&part.kind) || (members && part.kind == Kind::InstanceGroup) {
+                continue;
+            }
+            let thing = self.driver.find(&part, object).await?;
+            if part.kind == Kind::InstanceGroup && thing.is_some() {
+                // It was not there before, so that nobody is in it.
+                seen.members.insert(part.clone(), Vec::new());
+            }
+            kept::refresh(&mut seen, &part, thing);
+        }
+        Ok(Some((since, seen)))
     }
 
     /// Reads what the plan asks for.
@@ -206,6 +287,7 @@ impl GcpLoadBalancers {
         desired: &Desired,
         seen: &mut Observed,
         looks: Vec<Look>,
+        kept: &Kept,
         object: &str,
     ) -> Result<(), Failure> {
         for look in looks {
@@ -213,6 +295,14 @@ impl GcpLoadBalancers {
                 Look::List(kind) => {
                     let filter = format!("name eq {}.*", desired.base());
                     seen.lists.insert(kind, self.driver.list(kind, &filter, object).await?);
+                    for part in kept.lagging(kind) {
+                        // Of a group only that it is there counts; its members are asked for anyhow.
+                        if kind == Kind::InstanceGroup && seen.find(&part).is_some() {
+                            continue;
+                        }
+                        let thing = self.driver.find(&part, object).await?;
+                        kept::refresh(seen, &part, thing);
+                    }
                 }
                 Look::Members(group) => {
                     let members = self.members(&group, object).await?;
@@ -258,7 +348,13 @@ impl GcpLoadBalancers {
         let path = format!("{}/listInstances", group.path());
         let what = || format!("listing the members of {} for {object}", group.words());
         let answer = self.driver.client.ask(&path, json!({"instanceState": "ALL"}), object).await;
-        let answer = answer.map_err(|error| error.failure(&what()))?;
+        let answer = match answer {
+            // A list that is behind has shown it, or somebody has just deleted it: another look tells.
+            Err(CallError::Refused(refusal)) if refusal.not_found(&group.path()) => {
+                return Err(vanished(group, object));
+            }
+            answer => answer.map_err(|error| error.failure(&what()))?,
+        };
         let items = answer.get("items").and_then(Value::as_array);
         let urls = items.into_iter().flatten().filter_map(|item| item.get("instance")?.as_str());
         Ok(urls.map(|url| tail(url).to_owned()).collect())
@@ -283,13 +379,31 @@ impl GcpLoadBalancers {
             for body in asked {
                 let path = format!("{}/getHealth", holder.path());
                 let answer = self.driver.client.ask(&path, body, object).await;
-                let answer = answer
-                    .map_err(|error| error.failure(&format!("asking {} who is healthy", holder.words())))?;
-                passing.extend(healthy(&answer));
+                match answer {
+                    Ok(answer) => passing.extend(healthy(&answer)),
+                    // The service or the group has just gone, or the group is not behind the service yet: nobody is known to be
+                    // healthy there.
+                    Err(CallError::Refused(refusal))
+                        if refusal.part_not_seen()
+                            || refusal.not_found(&holder.path())
+                            || refusal.is_unfit() => {}
+                    Err(error) => {
+                        return Err(error.failure(&format!("asking {} who is healthy", holder.words())));
+                    }
+                }
             }
         }
         Ok(health)
     }
+}
+
+fn vanished(part: &Part, object: &str) -> Failure {
+    Failure::new(
+        Class::Retryable,
+        "Vanished",
+        format!("{object}: {} was seen and is not there", part.words()),
+        "it is looked at again; find out who deletes it",
+    )
 }
 
 /// Ends of the URLs of instances that are healthy.

@@ -122,6 +122,12 @@ impl Observed {
             .collect()
     }
 
+    /// Whether every target is among the instances that were seen.
+    pub(crate) fn knows_targets(&self, desired: &Desired) -> bool {
+        let all = self.instances.as_deref().unwrap_or_default();
+        desired.targets.iter().all(|target| all.iter().any(|instance| is_target(instance, target)))
+    }
+
     /// The instance at the end of a URL.
     pub(crate) fn instance(&self, member: &str) -> Option<&Thing> {
         let all = self.instances.as_deref().unwrap_or_default();
@@ -257,8 +263,17 @@ fn rule(desired: &Desired, seen: &Observed, listener: &Listener, address: &str, 
 }
 
 fn firewalls(desired: &Desired, seen: &Observed) -> Step<Settled> {
+    let mut outside = BTreeSet::new();
+    if desired.is_restricted() && desired.is_reached_from_outside() {
+        need_instances(desired, seen, &[])?;
+        let all = seen.instances.iter().flatten();
+        let ours = all.filter(|one| {
+            one.mark.as_ref().is_some_and(|mark| mark.cluster_uid == desired.owner.cluster_uid)
+        });
+        outside.extend(ours.flat_map(|instance| addresses(instance).1));
+    }
     let mut settled = true;
-    for (part, body, words) in desired.firewalls() {
+    for (part, body, words) in desired.firewalls_with(&outside) {
         seen.need(&[Kind::Firewall])?;
         settled &= match seen.ours(&part, &desired.owner)? {
             None => change(desired, seen, &part, Verb::Insert { body, words })?,
@@ -297,6 +312,7 @@ fn group_members<'a>(desired: &'a Desired, seen: &Observed) -> Step<(Settled, Ve
         groups.iter().flat_map(|group| seen.members.get(&group.part).cloned().unwrap_or_default()).collect();
     need_instances(desired, seen, &there)?;
     let (mut settled, mut unknown) = (true, Vec::new());
+    let mut joining: Vec<MachineRole> = Vec::new();
     for role in &roles {
         let known = known_targets(desired, seen, *role, &mut unknown);
         let mut by_zone: BTreeMap<&str, Vec<&Thing>> = BTreeMap::new();
@@ -304,12 +320,16 @@ fn group_members<'a>(desired: &'a Desired, seen: &Observed) -> Step<(Settled, Ve
             by_zone.entry(instance.part.zone().unwrap_or_default()).or_default().push(instance);
         }
         for (zone, instances) in by_zone {
-            settled &= join_group(desired, seen, *role, zone, &instances)?;
+            if !join_group(desired, seen, *role, zone, &instances)? {
+                joining.push(*role);
+            }
         }
     }
     for listener in &desired.listeners {
-        settled &= attach_groups(desired, seen, listener)?;
+        // Zones that are nearly there are waited for: a service takes one change at a time, and seconds for each.
+        settled &= !joining.contains(&listener.role) && attach_groups(desired, seen, listener)?;
     }
+    settled &= joining.is_empty();
     if !settled {
         return Ok((false, unknown));
     }

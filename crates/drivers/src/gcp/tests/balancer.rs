@@ -471,6 +471,61 @@ fn what_google_lacks_is_said() {
     );
 }
 
+/// Google takes a rule without sources for one that lets everybody in.
+#[test]
+fn networks_that_cannot_come_in_open_nothing() {
+    let mut world = World::default();
+    world.finish(&balancer(json!({})));
+    let only_six = balancer(json!({"options": {"allowedCIDRs": ["2001:db8::/32"]}}));
+    let steps = world.finish(&only_six);
+    let expected = [
+        "make the firewall rule mgmt-lb-nodes: TCP 6443 from the cluster's machines",
+        "delete the firewall rule mgmt-lb-clients",
+    ];
+    assert_eq!(steps, expected, "what was open before is closed");
+    let bare = |thing: &Thing| {
+        thing.body.get("sourceRanges") == Some(&json!([])) && thing.body.get("sourceTags").is_none()
+    };
+    assert!(!world.things.iter().any(bare), "a rule without a source lets everybody in");
+    let lacking = Desired::new(&only_six, &settings()).lacking;
+    assert!(lacking[0].contains("no client is let in"), "{lacking:?}");
+}
+
+/// A list of clients does not lock the cluster's own machines out: they come with their tag inside, with their addresses outside.
+#[test]
+fn machines_of_the_cluster_come_in_beside_the_list() {
+    let mut world = World::default();
+    world.instance("mgmt-worker-0", "us-central1-a", "10.128.0.20", Some(&owner("w-0")));
+    world.thing("mgmt-worker-0").body["networkInterfaces"][0]["accessConfigs"] =
+        json!([{"natIP": "203.0.113.9"}]);
+    world.instance("somebody", "us-central1-a", "10.128.0.99", None);
+    world.thing("somebody").body["networkInterfaces"][0]["accessConfigs"] =
+        json!([{"natIP": "203.0.113.66"}]);
+    let wanted =
+        balancer(json!({"listeners": [{"port": 50000}], "options": {"allowedCIDRs": ["198.51.100.7/32"]}}));
+    world.finish(&wanted);
+    let nodes = world.thing("mgmt-lb-nodes").body.clone();
+    assert_eq!(
+        (&nodes["sourceTags"], &nodes["sourceRanges"]),
+        (&json!(["mgmt"]), &json!(["203.0.113.9/32"]))
+    );
+    assert_eq!(nodes["allowed"][0]["ports"], json!(["6443"]), "the Kubernetes API, and nothing else");
+    world.things.retain(|thing| thing.part.kind != Kind::Instance);
+    let steps = world.finish(&wanted);
+    assert_eq!(steps, ["set the firewall rule mgmt-lb-nodes: TCP 6443 from the cluster's machines"]);
+    let open = balancer(json!({"listeners": [{"port": 50000}]}));
+    assert!(world.finish(&open).contains(&"delete the firewall rule mgmt-lb-nodes".to_owned()));
+}
+
+#[test]
+fn networks_of_clients_are_sent_without_host_bits() {
+    let wanted = balancer(
+        json!({"options": {"allowedCIDRs": ["203.0.113.7/24", "203.0.113.0/24", "198.51.100.7/32"]}}),
+    );
+    let (_, clients, _) = Desired::new(&wanted, &settings()).firewalls().pop().unwrap();
+    assert_eq!(clients["sourceRanges"], json!(["203.0.113.0/24", "198.51.100.7/32"]));
+}
+
 #[test]
 fn an_endpoint_never_turns_inside_out() {
     let mut world = World::default();
