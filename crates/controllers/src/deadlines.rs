@@ -30,6 +30,9 @@ pub struct Deadlines {
     pub slow_retry: Duration,
     /// The longest pause between two tries of something that mends itself.
     pub longest_retry: Duration,
+    /// How long something that was asked for may not be seen, where an infrastructure's lists are behind: before that, what is to
+    /// go is not believed to be absent.
+    pub settling: Duration,
 }
 
 impl Default for Deadlines {
@@ -48,7 +51,18 @@ impl Default for Deadlines {
             resync: Duration::from_secs(30),
             slow_retry: Duration::from_secs(30),
             longest_retry: Duration::from_secs(15),
+            settling: Duration::from_secs(30),
         }
+    }
+}
+
+/// Something that is as it should be is looked at so many times less often than what is not.
+const CALM: u32 = 4;
+
+impl Deadlines {
+    /// How often something is looked at that was found as it should be, and that nothing is expected of.
+    pub(crate) fn calm(&self) -> Duration {
+        self.resync.saturating_mul(CALM)
     }
 }
 

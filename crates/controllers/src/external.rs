@@ -65,6 +65,12 @@ pub(crate) struct Memory<F> {
     pub(crate) trouble: Option<Failure>,
     /// Looks in a row that did not find it.
     pub(crate) missing: u32,
+    /// When it was last asked for in this life.
+    pub(crate) asked: Option<Timestamp>,
+    /// All of it was seen, by the last call that asked for it or by an earlier life.
+    pub(crate) whole: bool,
+    /// The last look did not see it, and was too early to be believed.
+    pub(crate) in_doubt: bool,
     /// The last pass of this life ended with a failure that stops the plan.
     pub(crate) stopped: bool,
     /// Spec, ProviderConfig and credentials by which the last call was made.
@@ -117,12 +123,18 @@ impl<F> Default for Memory<F> {
             failures: 0,
             trouble: None,
             missing: 0,
+            asked: None,
+            whole: false,
+            in_doubt: false,
             stopped: false,
             inputs: String::new(),
             deleting: false,
         }
     }
 }
+
+/// How often to look again for something whose absence is not believed yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl<F: Clone> Memory<F> {
     /// The object is looked at. Another spec is acted on at once, and a pause after a failure ends when what failed has changed.
@@ -133,6 +145,24 @@ impl<F: Clone> Memory<F> {
             (self.inputs, self.deleting) = (inputs, deleting);
         }
         self.clone()
+    }
+
+    /// It is asked for: a call that makes is about to say something.
+    pub(crate) fn ask(&mut self, now: Timestamp) {
+        (self.asked, self.whole) = (Some(now), false);
+    }
+
+    /// Until when its absence is not believed. An earlier life may have asked for it up to the moment at which this one began, and
+    /// what was asked for without an answer may be there without being seen; what was seen whole has no such parts.
+    pub(crate) fn unsettled(&self, now: Timestamp, lists_lag: bool, settling: Duration) -> Option<Timestamp> {
+        let last = self.since.max(self.asked)?;
+        let until = last.checked_add(settling).unwrap_or(Timestamp::MAX);
+        (lists_lag && !self.whole && now < until).then_some(until)
+    }
+
+    /// Whether a look that came late enough has not seen it.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.last, Some(Outcome::Gone)) && !self.in_doubt
     }
 
     /// A call has said something. `pause` tells how long to leave the infrastructure alone now.
@@ -153,6 +183,7 @@ impl<F: Clone> Memory<F> {
                 (self.failures, self.trouble) = (0, None)
             }
         }
+        self.whole |= matches!(outcome, Outcome::Ready(_) | Outcome::Found(_));
         self.missing = match outcome {
             Outcome::Missing => self.missing.saturating_add(1),
             _ => 0,
@@ -252,6 +283,14 @@ pub(crate) fn requested(conditions: Option<&Vec<Condition>>) -> bool {
     let told = conditions.and_then(|conditions| find_condition(conditions, REQUESTED));
     told.is_some_and(Condition::is_true)
 }
+
+/// How long to leave something alone that was not seen, and may be there all the same until this moment.
+pub(crate) fn pause_in_doubt(now: Timestamp, until: Timestamp) -> Duration {
+    crate::runtime::until(now, until).min(LOOK_AGAIN)
+}
+
+/// What is said while the absence of something is not believed yet.
+pub(crate) const IN_DOUBT: &str = "what was asked for a moment ago to be seen, if it was made";
 
 /// What stops the removal of a thing that may be there: `the machine m0`, which is a `machine` of a `MachineRequest`.
 pub(crate) fn unremovable(which: &str, what: &str, kind: &str, failure: &Failure) -> Failure {

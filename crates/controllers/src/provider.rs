@@ -2,7 +2,7 @@
 
 use crate::error::ReconcileError;
 use crate::object;
-use crate::{Class, Context, Failure};
+use crate::{Class, Context, Failure, Profile};
 use butler_api::{ProviderConfig, ProviderReference};
 use butler_drivers::{Credentials, Infrastructure};
 use k8s_openapi::api::core::v1::Secret;
@@ -37,6 +37,11 @@ impl fmt::Debug for Provided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provided").field("version", &self.version).finish_non_exhaustive()
     }
+}
+
+/// Whether what was asked for there may not be seen for a while.
+pub(crate) fn lists_lag(provided: &ProviderSight) -> bool {
+    provided.as_ref().is_ok_and(|provided| Profile::of(provided.config.spec.provider).lists_lag)
 }
 
 /// Reads both objects.

@@ -85,9 +85,10 @@ async fn many(clusters: usize) -> Value {
     }
     let took = began.elapsed().as_secs_f64();
     let (after, peak) = (memory("VmRSS"), memory("VmHWM"));
+    let calls = site.calls.made.lock().clone();
     life.end().await;
     site.stop().await;
-    json!({"clusters": clusters, "seconds": took, "before": before, "after": after, "peak": peak})
+    json!({"clusters": clusters, "seconds": took, "before": before, "after": after, "peak": peak, "calls": calls})
 }
 
 fn shapes(speed: f64) -> Value {

@@ -17,11 +17,12 @@ use kube::api::Api;
 use kube::runtime::wait::await_condition;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Nobody waits longer for a cluster.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Nothing varies: the critical path is then the table's.
 const STEADY: u64 = 0;
 
@@ -31,14 +32,18 @@ pub(crate) struct Site {
     pub(crate) calls: Arc<Calls>,
 }
 
-/// Every call to the outside.
+/// Every call to the outside: how many there were, and each of them where somebody wants to see them.
 #[derive(Default)]
-pub(crate) struct Calls(pub(crate) Mutex<Vec<Call>>);
+pub(crate) struct Calls {
+    pub(crate) made: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) all: Mutex<Vec<Call>>,
+}
 
 impl Recorder for Calls {
     fn record(&self, call: Call) {
+        *self.made.lock().entry(call.system).or_default() += 1;
         if crate::timeline::wanted() {
-            self.0.lock().push(call);
+            self.all.lock().push(call);
         }
     }
 }
@@ -96,8 +101,12 @@ impl Site {
             assert_ne!(phase, Some(ClusterBootstrapPhase::Failed), "{:?}", object.map(|o| &o.status));
             phase == Some(ClusterBootstrapPhase::Ready)
         };
-        let waited = tokio::time::timeout(PATIENCE, await_condition(api, &name, ready)).await;
-        assert!(matches!(waited, Ok(Ok(_))), "{name} was not ready within {PATIENCE:?}");
+        let waited = tokio::time::timeout(PATIENCE, await_condition(api.clone(), &name, ready)).await;
+        if !matches!(waited, Ok(Ok(_))) {
+            let status =
+                api.get(&name).await.map(|object| serde_json::to_string_pretty(&object.status).unwrap());
+            panic!("{name} was not ready within {PATIENCE:?}: {status:?}");
+        }
     }
 
     pub(crate) async fn stop(self) {

@@ -67,7 +67,7 @@ impl Timeline {
             return;
         }
         let mut all = self.seen.lock().clone();
-        for call in site.calls.0.lock().iter() {
+        for call in site.calls.all.lock().iter() {
             let took = call.took.as_secs_f64() * 1e3;
             let outcome = format!("{:?}", call.outcome);
             let text = format!(

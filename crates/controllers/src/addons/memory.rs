@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -50,10 +51,13 @@ const fn workload(api_version: &'static str, kind: &'static str) -> Watched {
 type Listing = BTreeMap<(String, String), Arc<Value>>;
 
 /// Objects of one cluster.
+#[derive(Default)]
 pub(crate) struct Memory {
     state: RwLock<State>,
     /// Counts changes that can matter to readiness.
     changes: watch::Sender<u64>,
+    /// Nothing is waited for.
+    calm: AtomicBool,
 }
 
 #[derive(Default)]
@@ -68,7 +72,7 @@ struct State {
 impl Memory {
     /// Starts the watches. They end when the handles are aborted.
     pub(crate) fn start(client: &Client) -> (Arc<Self>, Vec<tokio::task::AbortHandle>) {
-        let memory = Arc::new(Self { state: RwLock::default(), changes: watch::channel(0).0 });
+        let memory = Arc::new(Self::default());
         let follow = |watched| tokio::spawn(memory.clone().follow(client.clone(), watched)).abort_handle();
         let tasks = WATCHED.iter().map(follow).collect();
         (memory, tasks)
@@ -81,6 +85,10 @@ impl Memory {
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    pub(crate) fn rest(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -128,13 +136,14 @@ impl Memory {
         let config = watched
             .label
             .map_or_else(watcher::Config::default, |label| watcher::Config::default().labels(label));
-        // A connection can die without a word, for one when the address moves to another node. A watch that says nothing
-        // for long is begun anew with a list; the server ends it a little earlier.
-        let config = config.timeout(QUIET.as_secs() as u32 - 10);
         loop {
-            let mut events = watcher(api.clone(), config.clone()).backoff(Patience::default()).boxed();
+            // A connection can die without a word, for one when the address moves to another node. A watch that says nothing
+            // for long is begun anew with a list; the server ends it a little earlier.
+            let quiet = if self.calm.load(Ordering::Relaxed) { QUIET_WHEN_CALM } else { QUIET };
+            let config = config.clone().timeout(quiet.as_secs() as u32 - 10);
+            let mut events = watcher(api.clone(), config).backoff(Patience::default()).boxed();
             let mut listing = BTreeMap::new();
-            while let Ok(Some(event)) = tokio::time::timeout(QUIET, events.next()).await {
+            while let Ok(Some(event)) = tokio::time::timeout(quiet, events.next()).await {
                 self.take(watched, event, &mut listing);
             }
         }
@@ -168,21 +177,29 @@ impl Memory {
         kept(watched, kinds::to_value(object, &of))
     }
 
-    /// A whole new list: what is not in it is gone, unless a write has told of it meanwhile.
+    /// A whole new list: what is not in it is gone, unless a write has told of it meanwhile. Quiet watches end with one every
+    /// now and then, which mostly says what is known already.
     fn replace(&self, watched: &'static Watched, mut listing: Listing) {
-        {
+        let wakes = {
             let mut state = self.state.write();
             let old = state.objects.remove(watched.kind).unwrap_or_default();
             let learned = state.learned.remove(watched.kind).unwrap_or_default();
-            for (key, object) in old.into_iter().filter(|(key, _)| learned.contains(key)) {
-                if listing.get(&key).is_none_or(|listed| version(&object) > version(listed)) {
-                    listing.insert(key, object);
+            for (key, object) in old.iter().filter(|(key, _)| learned.contains(key)) {
+                if listing.get(key).is_none_or(|listed| version(object) > version(listed)) {
+                    listing.insert(key.clone(), object.clone());
                 }
             }
+            let alike = old.len() == listing.len()
+                && old.iter().zip(&listing).all(|((key, before), (listed, now))| {
+                    key == listed && (Arc::ptr_eq(before, now) || weight(before) == weight(now))
+                });
             state.objects.insert(watched.kind, listing);
-            state.listed.insert(watched.kind, Ok(()));
+            let known = matches!(state.listed.insert(watched.kind, Ok(())), Some(Ok(())));
+            !known || (watched.wakes && !alike)
+        };
+        if wakes {
+            self.wake();
         }
-        self.wake();
     }
 
     fn store(&self, watched: &'static Watched, object: Value) {
@@ -293,6 +310,8 @@ struct Patience(Duration);
 
 /// How long a watch may say nothing.
 const QUIET: Duration = Duration::from_secs(40);
+/// The same where nothing is waited for: that the cluster answers is asked anyway.
+const QUIET_WHEN_CALM: Duration = Duration::from_secs(280);
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -315,5 +334,37 @@ impl Iterator for Patience {
 impl Backoff for Patience {
     fn reset(&mut self) {
         self.0 = FIRST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn listing(ready: u64) -> Listing {
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "n", "name": "d", "generation": 1},
+            "spec": {"replicas": 1},
+            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready,
+                "conditions": [{"type": "Available", "status": if ready > 0 { "True" } else { "False" }}]},
+        });
+        BTreeMap::from([(key(&deployment), Arc::new(deployment))])
+    }
+
+    #[test]
+    fn a_list_that_says_nothing_new_wakes_nobody() {
+        let memory = Memory::default();
+        let deployments = WATCHED.iter().find(|watched| watched.kind == "Deployment").unwrap();
+        let after = |listing: Listing| {
+            memory.replace(deployments, listing);
+            memory.revision()
+        };
+        assert_eq!(after(Listing::new()), 1, "the first list is waited for, also an empty one");
+        assert_eq!(after(Listing::new()), 1);
+        assert_eq!(after(listing(0)), 2);
+        assert_eq!(after(listing(0)), 2);
+        assert_eq!(after(listing(1)), 3, "ready now");
+        assert_eq!(after(Listing::new()), 4, "gone");
     }
 }

@@ -92,6 +92,11 @@ impl Target {
         Self { inner: Arc::new(inner) }
     }
 
+    /// Says whether anything is waited for. Where nothing is, watches may be quiet for longer.
+    pub fn rest(&self, calm: bool) {
+        self.inner.memory.rest(calm);
+    }
+
     /// How far all planned addons are that are not skipped. Makes no call.
     ///
     /// # Errors

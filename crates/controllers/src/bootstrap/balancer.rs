@@ -2,12 +2,12 @@
 //! missing of it. Pure.
 //!
 //! It is asked for beside the machines, and gets each of them when that has its address: by the time that configs are made,
-//! its endpoint is usually there. A machine that goes is first taken out of it.
+//! its endpoint is usually known, although nothing may answer there yet. A machine that goes is first taken out of it.
 
 use super::observe::{Observed, up};
 use super::plan::{Action, Work, obstacle};
 use super::wanted::{WantedNode, meta};
-use crate::loadbalancer::DRAINING;
+use crate::loadbalancer::{DRAINING, was_ready};
 use crate::machine::VANISHED;
 use crate::report::split_remedy;
 use crate::{Class, Failure, Profile};
@@ -50,7 +50,12 @@ pub fn planned_load_balancer(cb: &ClusterBootstrap, profile: &Profile) -> Option
 }
 
 impl BalancerSight {
-    /// Where the control plane is reached, once all of it is there.
+    /// Whether all parts of it were there once: from then on what goes missing comes back.
+    pub(crate) fn ready(&self) -> bool {
+        self.own.as_ref().and_then(|own| own.status.as_ref()).is_some_and(was_ready)
+    }
+
+    /// Where the control plane is going to be reached: known before anything answers there.
     pub(crate) fn endpoint(&self) -> Option<String> {
         let status = self.own.as_ref().filter(|_| self.needed)?.status.as_ref()?;
         status.endpoint.clone().filter(|host| !host.is_empty())
@@ -224,6 +229,8 @@ fn there(observed: &Observed, own: &LoadBalancerRequest, work: &mut Work) {
     let remedy = if remedy.is_empty() { LOOK.to_owned() } else { remedy };
     if observed.balancer.endpoint().is_none() {
         work.wait(reason, format!("the load balancer {name} to have an endpoint{why}"), remedy);
+    } else if !observed.balancer.ready() {
+        work.wait(reason, format!("the load balancer {name} to be ready{why}"), remedy);
     } else if !observed.balancer.complete() {
         let why = observed.balancer.told().map(|told| format!(": {}", told.message)).unwrap_or_default();
         work.wait(

@@ -5,7 +5,7 @@ use crate::object::Key;
 use crate::runtime::Shared;
 use crate::{Class, Failure};
 use butler_drivers::{Call, Outcome};
-use butler_talos::client::{NodeAddress, knock as answers};
+use butler_talos::client::{Knocked, NodeAddress, knock as ask};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ const DECOY: u16 = 1;
 /// A host of the same site answers well within this.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Knocks. An address that is free is remembered; one that is not is a conflict, looked at again from time to time.
+/// Knocks. An address that is free, or that nobody lets us look at, is remembered; one that is taken is a conflict, looked at
+/// again from time to time.
 pub(crate) async fn knock(shared: &Arc<Shared>, observed: &Observed) -> Result<(), Failure> {
     let Some(address) = observed.address_to_claim() else { return Ok(()) };
     let began = (shared.context.clock)();
     let knocks = PORTS.into_iter().chain([DECOY]).map(|port| async move {
         let target = NodeAddress::from(SocketAddr::new(address, port));
-        answers(&target, PATIENCE, &shared.context.talos).await.then_some(port)
+        (port, ask(&target, PATIENCE, &shared.context.talos).await)
     });
-    let open: Vec<u16> = futures::future::join_all(knocks).await.into_iter().flatten().collect();
-    let judged = judge(address, &open);
+    let judged = judge(address, &futures::future::join_all(knocks).await);
     shared.context.recorder.record(Call {
         system: "network",
         operation: "knock".to_owned(),
@@ -35,7 +35,7 @@ pub(crate) async fn knock(shared: &Arc<Shared>, observed: &Observed) -> Result<(
         began,
         took: crate::runtime::until(began, (shared.context.clock)()),
         outcome: match &judged {
-            Ok(()) => Outcome::Ok("nobody".to_owned()),
+            Ok(told) => Outcome::Ok(told.clone()),
             Err(failure) => Outcome::Failed { class: failure.class, message: failure.message.clone() },
         },
     });
@@ -45,9 +45,22 @@ pub(crate) async fn knock(shared: &Arc<Shared>, observed: &Observed) -> Result<(
     Ok(())
 }
 
-/// What open ports say about an address that nobody should have. Pure.
-fn judge(address: IpAddr, open: &[u16]) -> Result<(), Failure> {
-    let Some(port) = open.first().filter(|_| !open.contains(&DECOY)) else { return Ok(()) };
+/// What the ports say about an address that nobody should have: whether it is free, as far as that can be told. Pure.
+fn judge(address: IpAddr, heard: &[(u16, Knocked)]) -> Result<String, Failure> {
+    let mut open = heard.iter().filter(|(_, knocked)| *knocked == Knocked::Open).map(|(port, _)| *port);
+    let unseen = heard.iter().find_map(|(_, knocked)| match knocked {
+        Knocked::Unseen(code) => Some(code),
+        Knocked::Open | Knocked::Closed => None,
+    });
+    if heard.contains(&(DECOY, Knocked::Open)) {
+        return Ok("not to be told: something on the way answers for every port".to_owned());
+    }
+    let Some(port) = open.next() else {
+        return Ok(match unseen {
+            Some(code) => format!("not to be told: the proxy did not look (status {code})"),
+            None => "nobody".to_owned(),
+        });
+    };
     Err(Failure::new(
         Class::Conflict,
         "VipInUse",
@@ -65,11 +78,21 @@ mod tests {
     #[test]
     fn an_open_port_is_a_conflict_unless_everything_seems_open() {
         let address = IpAddr::from([10, 40, 0, 200]);
-        assert_eq!(judge(address, &[]), Ok(()));
-        assert_eq!(judge(address, &[22, 443, DECOY]), Ok(()), "something in between answers for everybody");
-        let failure = judge(address, &[22, 443]).unwrap_err();
+        let open = |ports: &[u16]| ports.iter().map(|port| (*port, Knocked::Open)).collect::<Vec<_>>();
+        assert_eq!(judge(address, &[(22, Knocked::Closed)]).unwrap(), "nobody");
+        let everything = judge(address, &open(&[22, 443, DECOY])).unwrap();
+        assert!(everything.contains("answers for every port"), "{everything}");
+        let failure = judge(address, &open(&[22, 443])).unwrap_err();
         assert_eq!((failure.class, failure.reason.as_str()), (Class::Conflict, "VipInUse"));
         assert!(failure.message.contains("10.40.0.200 (port 22)"), "{}", failure.message);
         assert!(failure.remedy.contains("network.vip"));
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_look_says_nothing_about_the_address() {
+        let address = IpAddr::from([10, 40, 0, 200]);
+        let told = judge(address, &[(6443, Knocked::Unseen(403)), (443, Knocked::Closed)]).unwrap();
+        assert!(told.contains("status 403"), "{told}");
+        assert!(judge(address, &[(6443, Knocked::Unseen(403)), (443, Knocked::Open)]).is_err());
     }
 }

@@ -11,14 +11,17 @@ use super::balancer;
 use super::memory::Task;
 use super::observe::Observed;
 use super::plan::{Action, RECHECK, Work, obstacle};
+use super::status::SERVICES_WITHDRAWN;
+use crate::report::with_remedy;
 use crate::step::{Step, Wait};
+use butler_api::find_condition;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use std::time::Duration;
 
 /// The addon that makes load balancers for Services.
 const CONTROLLER: &str = "cloud-controller-manager";
-/// A cluster that does not answer for so long is not going to clean up after itself.
+/// A cluster that has not answered for so long, and not to one try, is not going to clean up after itself.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// The whole decision about a cluster that is to go.
@@ -39,14 +42,31 @@ pub(super) fn plan(observed: &Observed) -> Step<Action> {
     Step::Wait(Wait { on: work.on, deadline: after(observed, observed.deadlines.deletion), recheck: RECHECK })
 }
 
-/// A moment so long after the deletion was asked for.
+/// A moment so long after the deletion was asked for, or after somebody was there again to go on with it.
 fn after(observed: &Observed, time: Duration) -> Timestamp {
-    let began = observed.object.metadata.deletion_timestamp.as_ref().map_or(observed.now, |time| time.0);
-    began.checked_add(time).unwrap_or(Timestamp::MAX)
+    began(observed).checked_add(time).unwrap_or(Timestamp::MAX)
+}
+
+fn began(observed: &Observed) -> Timestamp {
+    let asked = observed.object.metadata.deletion_timestamp.as_ref().map_or(observed.now, |time| time.0);
+    asked.max(observed.since)
 }
 
 /// Has Services with load balancers of their own removed, while somebody is there who can. `true` while that is waited for.
 fn services(observed: &Observed, work: &mut Work) -> bool {
+    if !withdrawing(observed) {
+        return false;
+    }
+    let what = "the load balancers of the cluster's Services to be gone".to_owned();
+    let remedy =
+        "look at the Services of type LoadBalancer on the cluster, and at its cloud controller manager";
+    work.run(observed, Task::Withdraw, super::target::SERVICES_LEAVING, what, remedy);
+    true
+}
+
+/// Whether the cluster is still expected to remove what was made for its Services. One that answers gets the time that clouds
+/// take; one that does not is given up soon, but never before this life of ours has tried.
+fn withdrawing(observed: &Observed) -> bool {
     let installed = observed.object.status.as_ref().is_some_and(|status| {
         status.addons_installed.contains_key(CONTROLLER) && observed.profile.cloud_controller.is_some()
     });
@@ -55,19 +75,23 @@ fn services(observed: &Observed, work: &mut Work) -> bool {
     if !installed || !whole || observed.withdrawn || observed.kubeconfig.is_none() {
         return false;
     }
-    // One that answers gets the time that clouds take; one that does not is given up soon, and what it leaves is told.
-    let trouble = observed.troubles.get(&Task::Withdraw);
-    let silent = trouble.is_none_or(|trouble| trouble.failure.reason != super::target::SERVICES_LEAVING);
-    let patience =
-        if silent { SILENCE.min(observed.deadlines.deletion / 3) } else { observed.deadlines.deletion / 2 };
-    if observed.now >= after(observed, patience) {
-        return false;
+    let limit = observed.deadlines.deletion;
+    let heard = observed.heard.map_or(began(observed), |heard| heard.max(began(observed)));
+    let given_up = heard.checked_add(SILENCE.min(limit / 3)).unwrap_or(Timestamp::MAX);
+    let silent = observed.troubles.contains_key(&Task::Withdraw) && observed.now >= given_up;
+    !silent && observed.now < after(observed, limit / 2)
+}
+
+/// What is known of load balancers that nobody is left to remove: of this life or an earlier one. Reason and message.
+pub(super) fn left_behind(observed: &Observed) -> Option<(String, String)> {
+    if !observed.deleting() || observed.withdrawn || withdrawing(observed) {
+        return None;
     }
-    let what = "the load balancers of the cluster's Services to be gone".to_owned();
-    let remedy =
-        "look at the Services of type LoadBalancer on the cluster, and at its cloud controller manager";
-    work.run(observed, Task::Withdraw, super::target::SERVICES_LEAVING, what, remedy);
-    true
+    if let Some(trouble) = observed.troubles.get(&Task::Withdraw) {
+        return Some((trouble.failure.reason.clone(), with_remedy(&trouble.failure)));
+    }
+    let told = find_condition(&observed.object.status.as_ref()?.conditions, SERVICES_WITHDRAWN)?;
+    (!told.is_true()).then(|| (told.reason.clone(), told.message.clone()))
 }
 
 fn machines(observed: &Observed, work: &mut Work) {

@@ -54,7 +54,7 @@ fn a_silent_cluster_is_given_up_soon_and_one_that_answers_gets_its_time() {
     check("silent", &silent(20), &["wait Why"]);
     check("silent for long", &silent(5 + silence), &MACHINES);
     let busy = |second| {
-        let mut observed = Observed { now: at(second), ..leaving(true) };
+        let mut observed = Observed { now: at(second), heard: Some(at(second)), ..leaving(true) };
         let failure = Failure::new(Class::Retryable, SERVICES_LEAVING, "a/b", "look");
         observed.troubles.insert(Task::Withdraw, Trouble { failure, failures: 9, until: at(9999) });
         observed
@@ -69,4 +69,49 @@ fn a_silent_cluster_is_given_up_soon_and_one_that_answers_gets_its_time() {
         (true, SERVICES_LEAVING),
         "what is left is told"
     );
+}
+
+/// Time in which nobody ran does not count, and what a later life is not told by an earlier one it finds out itself.
+#[test]
+fn a_later_life_asks_again_before_it_gives_up() {
+    let silence = i64::try_from(SILENCE.as_secs()).unwrap();
+    let later = |second| Observed { since: at(600), now: at(second), ..leaving(true) };
+    check("nobody was asked in this life", &later(600), &["Start(Withdraw)"]);
+    check("nor for long", &later(601 + silence), &["Start(Withdraw)"]);
+    let silent = |second| Observed {
+        now: at(second),
+        since: at(600),
+        ..trouble(leaving(true), Task::Withdraw, Class::Retryable, 5000)
+    };
+    check("silent from the start of this life", &silent(599 + silence), &["wait Why"]);
+    check("silent for long", &silent(600 + silence), &MACHINES);
+}
+
+#[test]
+fn one_lost_connection_does_not_undo_what_was_heard() {
+    let lost = |second| Observed {
+        now: at(second),
+        heard: Some(at(125)),
+        ..trouble(leaving(true), Task::Withdraw, Class::Retryable, 5000)
+    };
+    check("it answered a moment ago", &lost(130), &["wait Why"]);
+    let silence = i64::try_from(SILENCE.as_secs()).unwrap();
+    check("it never came back", &lost(125 + silence), &MACHINES);
+}
+
+#[test]
+fn what_an_earlier_life_left_is_told_by_the_next() {
+    let failure = Failure::new(Class::Retryable, SERVICES_LEAVING, "a/b is left", "look");
+    let mut first = leaving(true);
+    first.troubles.insert(Task::Withdraw, Trouble { failure, failures: 1, until: at(9999) });
+    let told = super::super::status::status(&first, &plan(&first));
+    let withdrawn = butler_api::find_condition(&told.conditions, SERVICES_WITHDRAWN).unwrap();
+    assert!(!withdrawn.is_true() && withdrawn.message.contains("a/b is left"), "{withdrawn:?}");
+    let mut second = leaving(true);
+    second.object.status = Some(told);
+    second.machines.get_mut("prod-cp-1").unwrap().metadata.deletion_timestamp = Some(Time(at(6)));
+    let told = super::super::status::status(&second, &plan(&second));
+    let degraded = butler_api::find_condition(&told.conditions, "Degraded").unwrap();
+    assert_eq!((degraded.is_true(), degraded.reason.as_str()), (true, SERVICES_LEAVING));
+    assert!(degraded.message.contains("a/b is left"), "{}", degraded.message);
 }

@@ -134,6 +134,8 @@ pub(crate) struct Memory {
     pub(crate) installed: BTreeMap<String, Timestamp>,
     /// No Service has a load balancer of its own any more.
     pub(crate) withdrawn: bool,
+    /// When the cluster last told which Services are left.
+    pub(crate) heard: Option<Timestamp>,
     pub(crate) troubles: BTreeMap<Task, Trouble>,
     /// What was last seen while reaching for the new cluster.
     pub(crate) reach_note: String,

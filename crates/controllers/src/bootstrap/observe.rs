@@ -89,6 +89,8 @@ pub(crate) struct Observed {
     pub(crate) installed: BTreeMap<String, Timestamp>,
     /// No Service has a load balancer of its own any more.
     pub(crate) withdrawn: bool,
+    /// When the cluster last told which Services are left.
+    pub(crate) heard: Option<Timestamp>,
     pub(crate) running: BTreeSet<Task>,
     pub(crate) troubles: BTreeMap<Task, Trouble>,
 }
@@ -240,6 +242,7 @@ fn assemble(shared: &Shared, object: ClusterBootstrap, parts: Parts) -> Observed
         addons: Vec::new(),
         installed: BTreeMap::new(),
         withdrawn: false,
+        heard: None,
         running: shared.tasks.running(&key),
         troubles: BTreeMap::new(),
         provided: parts.provided,
@@ -305,6 +308,7 @@ fn recall(memory: &mut Memory, observed: &mut Observed, secrets: Option<&Secret>
     observed.stale = memory.stale;
     observed.installed.clone_from(&memory.installed);
     observed.withdrawn = memory.withdrawn;
+    observed.heard = memory.heard;
     observed.troubles.clone_from(&memory.troubles);
     if observed.etcd_made()
         && let (Some(stored), Ok(nodes)) = (&observed.stored, &observed.nodes)

@@ -79,6 +79,7 @@ pub(crate) fn begun() -> Observed {
         addons: Vec::new(),
         installed: BTreeMap::new(),
         withdrawn: false,
+        heard: None,
         running: BTreeSet::new(),
         troubles: BTreeMap::new(),
         object,

@@ -1,5 +1,6 @@
 //! What is told about a bootstrap, and the facts that guard its acts: written before the acts of the step. Pure.
 
+use super::deletion;
 use super::memory::Task;
 use super::milestone::Milestone;
 use super::observe::{ImageSight, Observed};
@@ -28,6 +29,8 @@ pub(crate) const SPEC_APPLIED: &str = "SpecApplied";
 pub(crate) const PEERS_VERIFIED: &str = "TalosPeersVerified";
 /// Condition: the load balancer in front of the control plane has an endpoint and all its targets. Only in a cloud.
 pub(crate) const BALANCER_READY: &str = "LoadBalancerReady";
+/// Condition: no Service has a load balancer of its own any more. Only while the cluster goes, and once it was asked.
+pub(crate) const SERVICES_WITHDRAWN: &str = "ServicesWithdrawn";
 /// Condition: all nodes are ready.
 pub(crate) const NODES_READY: &str = "NodesReady";
 
@@ -151,6 +154,11 @@ fn conditions(
     };
     if !observed.deleting() {
         progress(observed, step, &mut set);
+    } else if observed.withdrawn {
+        set(SERVICES_WITHDRAWN, true, "Withdrawn", String::new());
+    } else if let Some(trouble) = observed.troubles.get(&Task::Withdraw) {
+        // A later life can't ask a cluster that has gone by then.
+        set(SERVICES_WITHDRAWN, false, &trouble.failure.reason, with_remedy(&trouble.failure));
     }
     let ready = observed.milestone().is_none() && failure.is_none() && !observed.deleting();
     if let Some(failure) = failure {
@@ -183,6 +191,9 @@ fn progress(observed: &Observed, step: &Step<Action>, set: &mut impl FnMut(&str,
     }
     if observed.balancer.needed {
         let (reason, message) = match (observed.balancer.endpoint(), observed.balancer.complete()) {
+            (Some(host), _) if !observed.balancer.ready() => {
+                ("BeingMade", format!("the endpoint is going to be {host}"))
+            }
             (Some(host), true) => ("TargetsRegistered", format!("the control plane is reached at {host}")),
             (Some(host), false) => {
                 ("TargetsMissing", format!("there is an endpoint, {host}, and targets are missing"))
@@ -230,6 +241,9 @@ fn degraded(observed: &Observed) -> Option<(String, String)> {
     let troubled = observed.troubles.values().find(|trouble| trouble.failures > 3);
     if let Some(trouble) = troubled {
         return Some((trouble.failure.reason.clone(), with_remedy(&trouble.failure)));
+    }
+    if let Some(left) = deletion::left_behind(observed) {
+        return Some(left);
     }
     let of = |name: String, conditions: Option<&Vec<Condition>>| {
         let told = find_condition(conditions?, CONDITION_DEGRADED).filter(|condition| condition.is_true())?;

@@ -164,8 +164,10 @@ pub(crate) async fn survey(shared: &Arc<Shared>, observed: &Observed) -> Result<
         memory.stale = false;
         memory.endpoint.clone()
     });
+    let done = observed.milestone().is_none();
+    target.addons.rest(done);
     // A cluster that is done is looked at seldom, so that there is time to ask at its front door too.
-    if let Some(client) = endpoint.filter(|_| observed.milestone().is_none())
+    if let Some(client) = endpoint.filter(|_| done)
         && answers(&client).await.is_err()
     {
         shared.bootstraps.change(&key, |memory| (memory.endpoint_answers, memory.endpoint) = (false, None));
@@ -233,8 +235,11 @@ pub(crate) async fn withdraw(shared: &Arc<Shared>, observed: &Observed) -> Resul
             let message = format!("the Services of the cluster: {}", configs::text(&error));
             Failure::new(Class::Retryable, "KubernetesSilent", message, "look at the control planes")
         })?;
+        let now = (shared.context.clock)();
+        shared.bootstraps.change(&Key::of(&observed.object), |memory| {
+            (memory.heard, memory.withdrawn) = (Some(now), left.is_empty());
+        });
         if left.is_empty() {
-            shared.bootstraps.change(&Key::of(&observed.object), |memory| memory.withdrawn = true);
             return Ok(());
         }
         if began.elapsed() > ROUND {

@@ -175,7 +175,7 @@ impl Observed {
         let seen = self.planned().all(|addon| self.addon(addon.name) == Some(&AddonState::Ready))
             && self.wanted().iter().all(|node| self.node_ready(&node.name))
             && self.endpoint_answers
-            && (!self.balancer.needed || self.balancer.complete());
+            && (!self.balancer.needed || (self.balancer.ready() && self.balancer.complete()));
         let mut silent = self.control_planes().filter(|node| !self.voters.contains(&node.name)).peekable();
         if !seen || silent.peek().is_none() {
             return Some(seen);

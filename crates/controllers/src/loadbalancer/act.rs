@@ -3,7 +3,7 @@
 use super::observe::Observed;
 use super::plan;
 use crate::error::ReconcileError;
-use crate::external::{Action, Outcome};
+use crate::external::{Action, Outcome, pause_in_doubt};
 use crate::object::{self, Key};
 use crate::runtime::Shared;
 use crate::{Class, Failure, LoadBalancerFacts, LoadBalancerWanted, Operation};
@@ -28,6 +28,10 @@ pub(crate) async fn act(
                 object::set_finalizer(api, &observed.object, FINALIZER_LOAD_BALANCER_REQUEST, wanted).await?;
             }
             Action::Ensure | Action::Look | Action::Delete => {
+                if *action == Action::Ensure {
+                    let now = (shared.context.clock)();
+                    shared.balancers.change(&Key::of(&observed.object), |memory| memory.ask(now));
+                }
                 let (outcome, recheck) = call(shared, observed, *action).await?;
                 remember(shared, observed, outcome, recheck);
             }
@@ -43,9 +47,19 @@ fn remember(
     recheck: Option<Duration>,
 ) {
     let now = (shared.context.clock)();
+    // What the look was made with, which began then.
+    let doubt = observed.unsettled(observed.now);
     shared.balancers.change(&Key::of(&observed.object), |memory| {
-        memory.keep(outcome, now, |memory, outcome| {
-            plan::pause_after(outcome, &observed.object.spec, recheck, memory.failures, &observed.deadlines)
+        memory.in_doubt = doubt.is_some();
+        memory.keep(outcome, now, |memory, outcome| match (outcome, doubt) {
+            (Outcome::Gone, Some(until)) => pause_in_doubt(now, until),
+            _ => plan::pause_after(
+                outcome,
+                &observed.object.spec,
+                recheck,
+                memory.failures,
+                &observed.deadlines,
+            ),
         });
     });
 }

@@ -28,8 +28,8 @@ use crate::report;
 use crate::runtime::{ROUNDS, Shared, at_the_latest};
 use crate::step::Step;
 use butler_api::{
-    CONDITION_DEGRADED, CONDITION_PROVISIONED, CONDITION_TARGETS_SYNCED, LoadBalancerRequest,
-    LoadBalancerRequestStatus,
+    CONDITION_DEGRADED, CONDITION_PROVISIONED, CONDITION_TARGETS_SYNCED, Condition, LoadBalancerRequest,
+    LoadBalancerRequestStatus, find_condition,
 };
 use kube::ResourceExt;
 use kube::api::Api;
@@ -37,6 +37,13 @@ use kube::runtime::controller::Action;
 use observe::Observed;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Whether a status tells of a load balancer that was all there once. Its endpoint may be told long before.
+pub(crate) fn was_ready(status: &LoadBalancerRequestStatus) -> bool {
+    let told = find_condition(&status.conditions, status::ESTABLISHED);
+    // Who does not say so was told by one who knew no endpoint before all was there.
+    status.endpoint.as_ref().is_some_and(|host| !host.is_empty()) && told.is_none_or(Condition::is_true)
+}
 
 /// One pass: look, decide, report, act, until there is nothing to do now.
 pub(crate) async fn reconcile(
@@ -59,11 +66,7 @@ pub(crate) async fn reconcile(
             Step::Do(actions) => act::act(&shared, &api, &observed, &actions).await?,
             step => {
                 shared.went_well(&Key::of(&observed.object));
-                return Ok(at_the_latest(
-                    observed.now,
-                    due(&observed, &step),
-                    plan::longest(&observed.deadlines),
-                ));
+                return Ok(at_the_latest(observed.now, due(&observed, &step), observed.deadlines.calm()));
             }
         }
     }

@@ -8,8 +8,8 @@ use crate::{Class, Deadlines, Failure, LoadBalancerFacts, Owner};
 use crate::{owner, provider};
 use butler_api::names::FINALIZER_LOAD_BALANCER_REQUEST;
 use butler_api::{
-    CONDITION_PROGRESSING, Condition, LoadBalancerRequest, LoadBalancerRequestStatus, Provider,
-    find_condition,
+    CONDITION_PROGRESSING, CONDITION_PROVISIONED, Condition, LoadBalancerRequest, LoadBalancerRequestStatus,
+    Provider, find_condition,
 };
 use butler_drivers::Infrastructure;
 use jiff::Timestamp;
@@ -29,6 +29,8 @@ pub(crate) struct Observed {
     /// What keeps the infrastructure from being asked at all.
     pub(crate) unusable: Option<Failure>,
     pub(crate) memory: Memory<LoadBalancerFacts>,
+    /// What was asked for may not be seen for a while.
+    pub(crate) lists_lag: bool,
     pub(crate) deadlines: Deadlines,
 }
 
@@ -46,7 +48,13 @@ pub(crate) async fn observe(
     let now = (shared.context.clock)();
     let inputs = format!("{} {version}", object.metadata.generation.unwrap_or_default());
     let deleting = object.metadata.deletion_timestamp.is_some();
-    let memory = shared.balancers.change(&Key::of(&object), |memory| memory.look(now, inputs, deleting));
+    let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let whole = find_condition(conditions, CONDITION_PROVISIONED).is_some_and(Condition::is_true);
+    let memory = shared.balancers.change(&Key::of(&object), |memory| {
+        // What an earlier life has seen counts until this one asks again.
+        memory.whole |= memory.since.is_none() && whole;
+        memory.look(now, inputs, deleting)
+    });
     let whose = owner::of(shared, &object, Some(&object.spec.cluster_name)).await?;
     Ok(Some(Observed {
         now,
@@ -55,6 +63,7 @@ pub(crate) async fn observe(
         paused: whose.paused,
         unusable,
         memory,
+        lists_lag: provider::lists_lag(&provided),
         deadlines: shared.context.deadlines,
         object,
     }))
@@ -102,9 +111,9 @@ impl Observed {
         }
     }
 
-    /// Whether all of it was there when it was last told.
+    /// Whether all of it was there once. Its endpoint may be known long before.
     pub(crate) fn was_ready(&self) -> bool {
-        self.status().is_some_and(|status| status.endpoint.as_ref().is_some_and(|host| !host.is_empty()))
+        self.status().is_some_and(super::was_ready)
     }
 
     /// Whether it was told, about this very spec, that it takes too long.
@@ -119,6 +128,11 @@ impl Observed {
     pub(crate) fn began(&self) -> Timestamp {
         let told = self.told(CONDITION_PROGRESSING).filter(|condition| condition.is_true());
         told.map_or(self.now, |condition| condition.last_transition_time.0.max(self.since))
+    }
+
+    /// Until when its absence is not believed.
+    pub(crate) fn unsettled(&self, now: Timestamp) -> Option<Timestamp> {
+        self.memory.unsettled(now, self.lists_lag, self.deadlines.settling)
     }
 
     /// The operation that is under way.

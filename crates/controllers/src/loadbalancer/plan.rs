@@ -2,7 +2,7 @@
 
 use super::observe::Observed;
 use super::targets;
-use crate::external::{Action, Outcome, unremovable};
+use crate::external::{Action, IN_DOUBT, Outcome, unremovable};
 use crate::machine::pause_after_failure;
 use crate::step::{Awaited, Step, Wait};
 use crate::{Class, Deadlines, Failure, LoadBalancerFacts};
@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// Reason: it is not there although there was time enough.
 pub(crate) const LATE: &str = "LoadBalancerLate";
-/// Something that is as it should be is looked at so many times less often than what is not.
-const CALM: u32 = 4;
 
 /// The whole decision. What there is and what is wanted are compared by the driver, each time anew: that a load balancer was
 /// ready yesterday says nothing, and what somebody took away by hand comes back.
@@ -67,7 +65,8 @@ fn pause(observed: &Observed) -> Option<Step<Action>> {
             waiting_for,
             "look at the load balancer on the infrastructure: what it says of itself, and what was last done to it",
         ),
-        Some(Outcome::Ready(_) | Outcome::Found(_) | Outcome::Missing | Outcome::Gone) | None => Step::Done,
+        Some(Outcome::Gone) => wait("InfrastructureBusy", IN_DOUBT, ""),
+        Some(Outcome::Ready(_) | Outcome::Found(_) | Outcome::Missing) | None => Step::Done,
     })
 }
 
@@ -86,7 +85,7 @@ fn deletion(observed: &Observed) -> Step<Action> {
     if !observed.has_finalizer() {
         return Step::Done;
     }
-    if !observed.requested() || observed.memory.last == Some(Outcome::Gone) {
+    if !observed.requested() || observed.memory.is_gone() {
         return Step::Do(vec![Action::RemoveFinalizer]);
     }
     if let Some(failure) = &observed.unusable {
@@ -106,16 +105,13 @@ pub(crate) fn pause_after(
 ) -> Duration {
     match outcome {
         Outcome::Working { .. } | Outcome::Leaving { .. } => recheck.unwrap_or(deadlines.resync),
-        Outcome::Ready(facts) if calm(facts, spec) => longest(deadlines),
+        Outcome::Ready(facts) if calm(facts, spec) => deadlines.calm(),
+        // Nodes that come up turn healthy by themselves.
+        Outcome::Ready(facts) if targets::count(facts, spec).synced() => deadlines.resync.saturating_mul(2),
         Outcome::Ready(_) | Outcome::Found(_) => deadlines.resync,
         Outcome::Missing | Outcome::Gone => Duration::ZERO,
         Outcome::Failed(failure) => pause_after_failure(failure.class, failures, deadlines),
     }
-}
-
-/// The longest pause between two looks.
-pub(crate) fn longest(deadlines: &Deadlines) -> Duration {
-    deadlines.resync.saturating_mul(CALM)
 }
 
 /// Whether nothing is to be expected soon: all targets are in and healthy, and none is on its way out.

@@ -33,6 +33,7 @@ pub(crate) fn fresh() -> Observed {
         paused: false,
         unusable: None,
         memory: Memory::default(),
+        lists_lag: false,
         deadlines: Deadlines::default(),
     }
 }
@@ -219,7 +220,7 @@ fn pauses_follow_the_outcome() {
     assert_eq!(pause(&working(None), 0), Duration::from_millis(70), "as the infrastructure asked");
     assert_eq!(pause(&Outcome::Ready(complete()), 0), deadlines.resync * 4, "nothing is to be expected");
     let unhealthy = facts(&["10.0.0.1", "10.0.0.2"], &["10.0.0.1"], &[]);
-    assert_eq!(pause(&Outcome::Ready(unhealthy), 0), deadlines.resync);
+    assert_eq!(pause(&Outcome::Ready(unhealthy), 0), deadlines.resync * 2);
     let mut draining = complete();
     draining.listeners[0].draining = all(&["10.0.0.3"]);
     assert_eq!(pause(&Outcome::Ready(draining), 0), deadlines.resync);
@@ -229,4 +230,24 @@ fn pauses_follow_the_outcome() {
     for class in [Class::Quota, Class::Auth, Class::InvalidConfig, Class::Conflict, Class::Terminal] {
         assert_eq!(pause(&fail(class), 1), deadlines.slow_retry, "{class}");
     }
+}
+
+/// Where lists are behind, a load balancer that was asked for and never seen whole is not gone because nobody sees it.
+#[test]
+fn what_was_just_asked_for_is_not_believed_to_be_absent() {
+    let mut gone = after(deleting(requested(fresh())), Outcome::Gone, 5);
+    gone.memory.in_doubt = true;
+    assert_eq!(plan(&gone).word(), format!("wait for {IN_DOUBT}"));
+    gone.now = at(5);
+    assert_eq!(plan(&gone).word(), "Delete", "it is looked for again, also when there was time enough since");
+    gone.memory.in_doubt = false;
+    assert_eq!(plan(&gone).word(), "RemoveFinalizer");
+    let settling = i64::try_from(Deadlines::default().settling.as_secs()).unwrap();
+    let mut begun = Observed { lists_lag: true, ..requested(fresh()) };
+    begun.memory.since = Some(at(0));
+    assert_eq!(begun.unsettled(at(1)), Some(at(settling)));
+    begun.memory.whole = true;
+    assert_eq!(begun.unsettled(at(1)), None, "all of it was seen");
+    begun.memory.ask(at(2));
+    assert_eq!(begun.unsettled(at(3)), Some(at(2 + settling)), "and then something was asked for again");
 }

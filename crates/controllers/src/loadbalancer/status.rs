@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 pub(crate) const FOREIGN_TARGETS: &str = "ForeignTargets";
 /// Condition: the infrastructure has every setting that was asked for.
 pub(crate) const SETTINGS_APPLIED: &str = "SettingsApplied";
+/// Condition: all of it was there once. From then on it is mended; before, it is made.
+pub(crate) const ESTABLISHED: &str = "Established";
 /// Reason of TargetsSynced: all wanted targets are in, and connections of former ones are still open.
 pub(crate) const DRAINING: &str = "TargetsDraining";
 
@@ -47,7 +49,8 @@ fn facts(observed: &Observed, facts: &LoadBalancerFacts, status: &mut LoadBalanc
     if !facts.resource_id.is_empty() {
         status.resource_id = Some(facts.resource_id.clone());
     }
-    if all_there(observed, facts, &count) {
+    if !facts.endpoint.is_empty() {
+        // At once: machines can be told of it while the load balancer is still being made.
         status.endpoint = Some(facts.endpoint.clone());
     } else if facts.endpoint.is_empty() && facts.resource_id.is_empty() {
         // Somebody took all of it away: until it is made anew, there is nothing to connect to.
@@ -99,11 +102,18 @@ fn provisioned(observed: &Observed) -> bool {
     }
 }
 
+/// Whether all of it is there or was there once.
+fn established(observed: &Observed, status: &LoadBalancerRequestStatus) -> bool {
+    let there =
+        |facts: &LoadBalancerFacts| all_there(observed, facts, &targets::count(facts, &observed.object.spec));
+    status.endpoint.is_some() && (observed.was_ready() || observed.facts().is_some_and(there))
+}
+
 fn phase(observed: &Observed, status: &LoadBalancerRequestStatus, failed: bool) -> LoadBalancerPhase {
     match () {
         () if observed.deleting() => LoadBalancerPhase::Deleting,
         () if failed => LoadBalancerPhase::Failed,
-        () if status.endpoint.is_some() => LoadBalancerPhase::Ready,
+        () if established(observed, status) => LoadBalancerPhase::Ready,
         () if observed.requested() => LoadBalancerPhase::Creating,
         () => LoadBalancerPhase::Pending,
     }
@@ -145,6 +155,7 @@ fn conditions(
     let asked = observed.requested() || matches!(step, Step::Do(all) if all.contains(&Action::Ensure));
     let ready = provisioned(observed) && status.phase == Some(LoadBalancerPhase::Ready);
     let endpoint = status.endpoint.clone().unwrap_or_default();
+    let established = established(observed, status);
     let known: BTreeSet<String> = status.conditions.iter().map(|known| known.type_.clone()).collect();
     let generation = observed.object.metadata.generation;
     let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
@@ -155,6 +166,16 @@ fn conditions(
     };
     if asked {
         set(REQUESTED, true, "InfrastructureAsked", "the load balancer may exist from now on".to_owned());
+    }
+    if established {
+        set(
+            ESTABLISHED,
+            true,
+            "AllPartsMade",
+            "all parts were there; what goes missing is mended".to_owned(),
+        );
+    } else if !endpoint.is_empty() || known.contains(ESTABLISHED) {
+        set(ESTABLISHED, false, "PartsMissing", String::new());
     }
     let doing = doing(observed, step);
     match (provisioned(observed), failure) {

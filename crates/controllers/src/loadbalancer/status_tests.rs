@@ -148,15 +148,28 @@ fn that_the_infrastructure_is_asked_is_written_before_it_is() {
 }
 
 #[test]
-fn what_is_known_is_told_and_the_endpoint_only_when_all_of_it_is_there() {
+fn what_is_known_is_told_and_the_endpoint_as_soon_as_anything() {
     let early = report(&after(requested(fresh()), working(Some(complete())), 5));
-    assert_eq!((early.endpoint, early.resource_id.as_deref()), (None, Some("rule-1")));
+    assert_eq!(early.endpoint.as_deref(), Some("198.51.100.7"), "machines can be told of it");
+    assert_eq!(
+        (early.phase, said(&early, ESTABLISHED).as_str()),
+        (Some(LoadBalancerPhase::Creating), "false(PartsMissing)")
+    );
+    assert_eq!(early.resource_id.as_deref(), Some("rule-1"));
     assert_eq!(early.operation.as_deref(), Some("op-1"));
+    // Who comes after it knows that it was never ready.
+    let mut next = requested(fresh());
+    next.object.status = Some(early);
+    assert!(!next.was_ready());
     let mut known = complete();
     known.outputs.kubernetes_endpoint = Some("https://198.51.100.7:6443".into());
     let there = report(&ready(known));
     assert_eq!(there.endpoint.as_deref(), Some("198.51.100.7"));
-    assert_eq!((there.registered_targets, there.operation), (Some(2), None));
+    assert_eq!(
+        (there.phase, said(&there, ESTABLISHED).as_str()),
+        (Some(LoadBalancerPhase::Ready), "true(AllPartsMade)")
+    );
+    assert_eq!((there.registered_targets, there.operation.as_ref()), (Some(2), None));
     let port = &there.listeners[0];
     assert_eq!((port.port, port.registered, port.healthy), (6443, 2, 2));
     assert_eq!(port.resource_id.as_deref(), Some("pool-1"));
@@ -164,6 +177,7 @@ fn what_is_known_is_told_and_the_endpoint_only_when_all_of_it_is_there() {
     let synced = find_condition(&there.conditions, CONDITION_TARGETS_SYNCED).unwrap();
     assert_eq!(synced.message, "2 targets registered");
     let lost = report(&after(was_ready(), working(Some(Default::default())), 5));
+    assert_eq!(said(&lost, ESTABLISHED), "-", "who never said so is not contradicted");
     assert_eq!((lost.endpoint, lost.resource_id, lost.registered_targets), (None, None, Some(0)));
 }
 

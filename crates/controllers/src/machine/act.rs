@@ -3,7 +3,7 @@
 use super::observe::Observed;
 use super::plan;
 use crate::error::ReconcileError;
-use crate::external::{Action, Outcome};
+use crate::external::{Action, Outcome, pause_in_doubt};
 use crate::object::{self, Key};
 use crate::runtime::Shared;
 use crate::{Class, Failure, MachineFacts, MachineTarget, MachineWanted, Operation, StaticAddress};
@@ -25,6 +25,10 @@ pub(crate) async fn act(
                 object::set_finalizer(api, &observed.object, FINALIZER_MACHINE_REQUEST, wanted).await?;
             }
             Action::Ensure | Action::Look | Action::Delete => {
+                if *action == Action::Ensure {
+                    let now = (shared.context.clock)();
+                    shared.machines.change(&Key::of(&observed.object), |memory| memory.ask(now));
+                }
                 let (outcome, recheck) = call(shared, observed, *action).await?;
                 remember(shared, observed, outcome, recheck);
             }
@@ -35,9 +39,13 @@ pub(crate) async fn act(
 
 fn remember(shared: &Shared, observed: &Observed, outcome: Outcome<MachineFacts>, recheck: Option<Duration>) {
     let now = (shared.context.clock)();
+    // What the look was made with, which began then.
+    let doubt = observed.unsettled(observed.now);
     shared.machines.change(&Key::of(&observed.object), |memory| {
-        memory.keep(outcome, now, |memory, outcome| {
-            plan::pause_after(outcome, recheck, memory.failures, memory.missing, &observed.deadlines)
+        memory.in_doubt = doubt.is_some();
+        memory.keep(outcome, now, |memory, outcome| match (outcome, doubt) {
+            (Outcome::Gone, Some(until)) => pause_in_doubt(now, until),
+            _ => plan::pause_after(outcome, recheck, memory.failures, memory.missing, &observed.deadlines),
         });
     });
 }

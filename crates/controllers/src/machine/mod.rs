@@ -52,7 +52,7 @@ pub(crate) async fn reconcile(
             Step::Do(actions) => act::act(&shared, &api, &observed, &actions).await?,
             _ => {
                 shared.went_well(&Key::of(&observed.object));
-                return Ok(at_the_latest(observed.now, observed.memory.next, observed.deadlines.resync));
+                return Ok(at_the_latest(observed.now, observed.memory.next, observed.deadlines.calm()));
             }
         }
     }

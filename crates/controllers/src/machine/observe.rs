@@ -24,6 +24,8 @@ pub(crate) struct Observed {
     /// What keeps the infrastructure from being asked at all.
     pub(crate) unusable: Option<Failure>,
     pub(crate) memory: Memory<MachineFacts>,
+    /// What was asked for may not be seen for a while.
+    pub(crate) lists_lag: bool,
     pub(crate) deadlines: Deadlines,
 }
 
@@ -49,6 +51,7 @@ pub(crate) async fn observe(
         kept: whose.kept,
         unusable,
         memory,
+        lists_lag: provider::lists_lag(&provided),
         deadlines: shared.context.deadlines,
         object,
     }))
@@ -80,6 +83,12 @@ impl Observed {
         self.object.status.as_ref().is_some_and(|status| {
             status.provider_id.is_some() && status.ip_address.as_ref().is_some_and(|ip| !ip.is_empty())
         })
+    }
+
+    /// Until when the machine's absence is not believed.
+    pub(crate) fn unsettled(&self, now: Timestamp) -> Option<Timestamp> {
+        // One that was up was seen, and no request has a second machine.
+        self.memory.unsettled(now, self.lists_lag && !self.was_up(), self.deadlines.settling)
     }
 
     /// The operation that is under way.

@@ -2,7 +2,7 @@
 
 use super::observe::Observed;
 use crate::deadlines::backoff;
-use crate::external::{Action, Outcome, unremovable};
+use crate::external::{Action, IN_DOUBT, Outcome, unremovable};
 use crate::step::{Awaited, Step, Wait};
 use crate::{Class, Deadlines, Failure, MachineFacts};
 use jiff::Timestamp;
@@ -12,6 +12,9 @@ use std::time::Duration;
 pub(crate) const VANISHED: &str = "VMDeleted";
 /// Looks in a row that have to miss a machine before it counts as gone: answers can be stale.
 const LOOKS: u32 = 3;
+/// The pause after the first of them, and again as much after each: lists of clouds are behind for seconds, so that looks without
+/// a pause would all miss it for the same reason.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The whole decision.
 pub(crate) fn plan(observed: &Observed) -> Step<Action> {
@@ -67,7 +70,8 @@ fn pause(observed: &Observed) -> Option<Step<Action>> {
         Some(Outcome::Found(facts)) if !facts.running => {
             Step::Wait(waiting("the machine to be switched on", recheck))
         }
-        Some(Outcome::Ready(_) | Outcome::Found(_) | Outcome::Gone) | None => Step::Done,
+        Some(Outcome::Gone) => Step::Wait(waiting(IN_DOUBT, recheck)),
+        Some(Outcome::Ready(_) | Outcome::Found(_)) | None => Step::Done,
     })
 }
 
@@ -75,7 +79,7 @@ fn deletion(observed: &Observed) -> Step<Action> {
     if !observed.has_finalizer() {
         return Step::Done;
     }
-    if !observed.requested() || observed.memory.last == Some(Outcome::Gone) {
+    if !observed.requested() || observed.memory.is_gone() {
         return Step::Do(vec![Action::RemoveFinalizer]);
     }
     if observed.held() {
@@ -127,11 +131,11 @@ pub(crate) fn pause_after(
 ) -> Duration {
     match outcome {
         Outcome::Working { .. } | Outcome::Leaving { .. } => recheck.unwrap_or(deadlines.resync),
-        Outcome::Ready(_) => deadlines.resync,
-        Outcome::Found(facts) if facts.running => deadlines.resync,
+        Outcome::Ready(_) => deadlines.calm(),
+        Outcome::Found(facts) if facts.running => deadlines.calm(),
         Outcome::Found(_) | Outcome::Gone => Duration::ZERO,
         Outcome::Missing if missing >= LOOKS => deadlines.resync,
-        Outcome::Missing => backoff(missing, deadlines.longest_retry),
+        Outcome::Missing => LOOK_AGAIN.saturating_mul(missing).min(deadlines.resync),
         Outcome::Failed(failure) => pause_after_failure(failure.class, failures, deadlines),
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn fresh() -> Observed {
         kept: true,
         unusable: None,
         memory: Memory::default(),
+        lists_lag: false,
         deadlines: Deadlines::default(),
     }
 }
@@ -152,6 +153,31 @@ fn a_deletion_that_cannot_go_on_names_machine_and_way_out() {
     assert!(failure.remedy.starts_with("make it; if the machine is known to be gone"), "{}", failure.remedy);
 }
 
+/// Where lists are behind, a machine that was asked for and never seen is not gone because nobody sees it: neither in the life that
+/// asked, nor in one that began a moment ago.
+#[test]
+fn what_was_just_asked_for_is_not_believed_to_be_absent() {
+    let mut gone = after(deleting(requested(fresh())), Outcome::Gone, 5);
+    gone.memory.in_doubt = true;
+    assert_eq!(plan(&gone).word(), format!("wait for {IN_DOUBT}"));
+    gone.now = at(5);
+    assert_eq!(plan(&gone).word(), "Delete", "it is looked for again, also when there was time enough since");
+    gone.memory.in_doubt = false;
+    assert_eq!(plan(&gone).word(), "RemoveFinalizer");
+    let settling = i64::try_from(Deadlines::default().settling.as_secs()).unwrap();
+    let mut begun = Observed { lists_lag: true, ..requested(fresh()) };
+    begun.memory.since = Some(at(0));
+    assert_eq!(begun.unsettled(at(1)), Some(at(settling)), "an earlier life may have asked a moment ago");
+    assert_eq!(begun.unsettled(at(settling)), None);
+    begun.memory.ask(at(20));
+    assert_eq!(begun.unsettled(at(settling)), Some(at(20 + settling)), "asked for in this one");
+    let believed = Observed { lists_lag: false, ..begun.clone() };
+    assert_eq!(believed.unsettled(at(21)), None, "lists can be believed");
+    let mut seen = Observed { lists_lag: true, ..was_up() };
+    seen.memory.since = Some(at(0));
+    assert_eq!(seen.unsettled(at(1)), None, "it was seen");
+}
+
 #[test]
 fn pauses_follow_the_outcome() {
     let deadlines = Deadlines::default();
@@ -159,11 +185,12 @@ fn pauses_follow_the_outcome() {
         pause_after(outcome, Some(Duration::from_millis(70)), failures, missing, &deadlines)
     };
     assert_eq!(pause(&working(), 0, 0), Duration::from_millis(70), "as the infrastructure asked");
-    assert_eq!(pause(&Outcome::Ready(facts(true)), 0, 0), deadlines.resync);
-    assert_eq!(pause(&Outcome::Found(facts(true)), 0, 0), deadlines.resync);
+    assert_eq!(pause(&Outcome::Ready(facts(true)), 0, 0), deadlines.calm());
+    assert_eq!(pause(&Outcome::Found(facts(true)), 0, 0), deadlines.calm());
     assert_eq!(pause(&Outcome::Found(facts(false)), 0, 0), Duration::ZERO);
     assert_eq!(pause(&Outcome::Gone, 0, 0), Duration::ZERO);
-    assert_eq!(pause(&Outcome::Missing, 0, 1), Duration::from_millis(100));
+    let looks: Duration = (1..LOOKS).map(|missing| pause(&Outcome::Missing, 0, missing)).sum();
+    assert!(looks >= Duration::from_secs(30), "a list that is behind is not believed: {looks:?}");
     assert_eq!(pause(&Outcome::Missing, 0, 3), deadlines.resync);
     assert_eq!(pause(&fail(Class::Retryable), 1, 0), Duration::from_millis(100));
     assert_eq!(pause(&fail(Class::Retryable), 4, 0), Duration::from_millis(800));

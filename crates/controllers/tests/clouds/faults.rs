@@ -77,6 +77,26 @@ async fn aws_keys_have_expired() {
     in_aws(|state| state.expire_keys(Some(1)), "expired", |state| state.expire_keys(None)).await;
 }
 
+/// A process dies right after it has asked for machines and a load balancer that nobody sees yet; the next one is to remove them.
+#[tokio::test(flavor = "multi_thread")]
+async fn aws_what_is_not_seen_yet_is_not_left_behind() {
+    let site = Site::new(Place::Aws).await;
+    let aws = site.data_centre.aws().unwrap();
+    aws.change(|state| state.set_lag(1500));
+    let life = site.home.start(site.context());
+    site.ask(1, json!({})).await;
+    while !aws.state().inventory().iter().any(|part| part.starts_with("instance ")) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    life.end().await;
+    let mut context = site.context();
+    context.deadlines.settling = std::time::Duration::from_secs(5);
+    let life = site.home.start(context);
+    site.leaves_nothing().await;
+    life.end().await;
+    site.data_centre.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn aws_there_is_no_room_for_machines() {
     in_aws(|state| state.quotas_mut().vcpus = 8, "VcpuLimit", |state| state.quotas_mut().vcpus = 128).await;
@@ -140,7 +160,13 @@ async fn gcp_the_address_is_somebody_elses() {
 async fn aws_the_load_balancer_is_somebody_elses() {
     let site = Site::new(Place::Aws).await;
     let subnet = AwsSite::example().subnets[0].id.clone();
-    let params = [("Name", BALANCER), ("Type", "network"), ("Subnets.member.1", subnet.as_str())];
+    let params = [
+        ("Name", BALANCER),
+        ("Type", "network"),
+        ("Subnets.member.1", subnet.as_str()),
+        ("Tags.member.1.Key", "Name"),
+        ("Tags.member.1.Value", "theirs"),
+    ];
     let answer = site.data_centre.aws().unwrap().call(Service::Elb, "CreateLoadBalancer", &params);
     assert_eq!(answer.status, 200, "{}", answer.body);
     left_alone(site, "NameTaken").await;
@@ -150,7 +176,14 @@ async fn aws_the_load_balancer_is_somebody_elses() {
 async fn aws_the_target_group_is_somebody_elses() {
     let site = Site::new(Place::Aws).await;
     let vpc = AwsSite::example().vpcs[0].id.clone();
-    let params = [("Name", "prod-6443-6443"), ("Protocol", "TCP"), ("Port", "6443"), ("VpcId", vpc.as_str())];
+    let params = [
+        ("Name", "prod-6443-6443"),
+        ("Protocol", "TCP"),
+        ("Port", "6443"),
+        ("VpcId", vpc.as_str()),
+        ("Tags.member.1.Key", "Name"),
+        ("Tags.member.1.Value", "theirs"),
+    ];
     let answer = site.data_centre.aws().unwrap().call(Service::Elb, "CreateTargetGroup", &params);
     assert_eq!(answer.status, 200, "{}", answer.body);
     left_alone(site, "NameTaken").await;
@@ -229,6 +262,29 @@ async fn aws_a_load_balancer_that_never_turns_active_is_told() {
     let life = site.home.start(context);
     site.ask(1, json!({})).await;
     site.home.until::<ClusterBootstrap>(CLUSTER, |cb| told(cb, "LoadBalancerLate")).await;
+    site.leaves_nothing().await;
+    life.end().await;
+    site.data_centre.stop().await;
+}
+
+/// An operation of Google's that does not end: told by name, and when it ends after all, all goes on by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn gcp_an_operation_that_never_ends_is_told() {
+    let site = Site::new(Place::Gcp).await;
+    let stall = |stalled| move |state: &mut Gce| state.stall("compute.forwardingRules.insert", stalled);
+    let gce = site.data_centre.gce().unwrap();
+    gce.change(stall(true));
+    let mut context = site.context();
+    context.deadlines.load_balancer = std::time::Duration::from_secs(2);
+    let life = site.home.start(context);
+    site.ask(1, json!({})).await;
+    site.home.until::<ClusterBootstrap>(CLUSTER, |cb| told(cb, "LoadBalancerLate")).await;
+    let request = site.home.api::<LoadBalancerRequest>().get(BALANCER).await.unwrap();
+    let status = request.status.unwrap();
+    assert_eq!(status.failure_reason.as_deref(), Some("LoadBalancerLate"));
+    assert!(status.endpoint.is_some() && status.operation.is_some(), "{status:?}");
+    gce.change(stall(false));
+    site.ready().await;
     site.leaves_nothing().await;
     life.end().await;
     site.data_centre.stop().await;

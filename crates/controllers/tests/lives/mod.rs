@@ -177,6 +177,7 @@ pub fn context(
             resync: Duration::from_secs(5),
             slow_retry: Duration::from_millis(50),
             longest_retry: Duration::from_millis(200),
+            settling: Duration::from_millis(500),
             ..Deadlines::default()
         },
     }

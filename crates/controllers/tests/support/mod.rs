@@ -210,6 +210,7 @@ pub(crate) fn quick() -> Deadlines {
         resync: Duration::from_millis(50),
         slow_retry: Duration::from_millis(50),
         longest_retry: Duration::from_millis(200),
+        settling: Duration::from_millis(50),
         ..Deadlines::default()
     }
 }
