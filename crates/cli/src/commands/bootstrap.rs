@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Say everything that would be made, and make nothing. Contacts nobody.
     #[arg(long)]
     dry_run: bool,
+    /// Do not look at the infrastructure first: for networks whose rules can't be judged from outside.
+    #[arg(long)]
+    skip_preflight: bool,
     /// Leave the bootstrap API serving after success, until Ctrl-C.
     #[arg(long)]
     skip_cleanup: bool,
@@ -78,7 +81,7 @@ async fn bootstrap(args: Args) -> Result<Exit> {
         output: args.output,
         timeout: args.timeout,
         simulated: false,
-        preflight: true,
+        preflight: !args.skip_preflight,
         passing: false,
         skip_cleanup: args.skip_cleanup,
         again: again(),

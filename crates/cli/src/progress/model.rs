@@ -127,8 +127,10 @@ pub(crate) struct Progress {
     balancers: BTreeMap<String, Balancer>,
     addons: BTreeMap<String, bool>,
     wait: Option<(String, Option<Timestamp>)>,
-    /// Waits of this phase that were told: one that comes back says nothing new.
-    told_waits: BTreeSet<String>,
+    /// Waits of this phase that were told, and how often: one that comes back says nothing new.
+    told_waits: BTreeMap<String, u8>,
+    /// The one that was told last.
+    last_wait: Option<String>,
     failure: Option<(String, String)>,
     told_warnings: BTreeSet<String>,
 }
@@ -163,6 +165,7 @@ impl Progress {
         if self.phase.as_ref() != Some(&phase) {
             self.phase = Some(phase.clone());
             self.told_waits.clear();
+            self.last_wait = None;
             turns.push(Turn::Phase { phase });
         }
     }
@@ -224,11 +227,17 @@ impl Progress {
 
     fn wait(&mut self, status: &ClusterBootstrapStatus, turns: &mut Vec<Turn>) {
         let wait = obstacle::wait(&status.conditions);
-        // Machines and addons tell their own details; a new line is due when something new is first in the list.
-        if let Some((reason, message, until)) = wait.clone()
-            && self.told_waits.insert(headline(&message).to_owned())
-        {
-            turns.push(Turn::Wait { reason, message, until });
+        // Machines and addons tell their own details; a new line is due when something new is first in the list, or when the
+        // last line is not true any more: nobody is to believe that what is there is still waited for.
+        if let Some((reason, message, until)) = wait.clone() {
+            let head = headline(&message).to_owned();
+            let over = self.last_wait.as_ref().is_some_and(|last| !message.contains(awaited(last)));
+            let times = self.told_waits.entry(head.clone()).or_default();
+            if *times == 0 || (over && *times < TELLINGS) {
+                *times += 1;
+                self.last_wait = Some(head);
+                turns.push(Turn::Wait { reason, message, until });
+            }
         }
         self.wait = wait.map(|(_, message, until)| (message, until));
     }
@@ -282,6 +291,14 @@ impl Progress {
         let (message, until) = self.wait.as_ref()?;
         Some(format!("{}{}", summary(message), obstacle::left(*until, Timestamp::now())))
     }
+}
+
+/// So often the same wait is told in a phase.
+const TELLINGS: u8 = 2;
+
+/// What is waited for, in the words of a headline.
+fn awaited(headline: &str) -> &str {
+    headline.strip_prefix("waiting for ").unwrap_or(headline)
 }
 
 /// The first of the things that are waited for, without its details.

@@ -302,6 +302,28 @@ m on proxmox: 1 control plane
         assert_eq!(told, ["[   0.0s]   waiting for a to start (and 1 more)", "[   0.0s]   waiting for b"]);
     }
 
+    /// What was waited for and is there must not be the last that is said.
+    #[test]
+    fn a_wait_that_is_over_does_not_stay_the_last_line() {
+        let (mut progress, mut told) = (Progress::default(), Vec::new());
+        let (machine, balancer) = ("the machine a to run", "the load balancer lb to be ready");
+        let both = format!("{balancer}: it starts; {machine}");
+        for what in [machine, &both, machine, &both, machine, machine] {
+            let status =
+                json!({"conditions": progressing("MachinesRunning", &format!("waiting for {what}"))});
+            let snapshot = Snapshot { bootstrap: Some(bootstrap(status)), ..Snapshot::default() };
+            for turn in progress.turns(&snapshot) {
+                told.extend(lines(&turn, Duration::ZERO, Style::default()));
+            }
+        }
+        let expected = [
+            "[   0.0s]   waiting for the machine a to run",
+            "[   0.0s]   waiting for the load balancer lb to be ready (and 1 more)",
+            "[   0.0s]   waiting for the machine a to run",
+        ];
+        assert_eq!(told, expected, "and nothing is told for ever");
+    }
+
     #[test]
     fn a_pause_and_a_deletion_are_said() {
         let paused = json!([{"type": "Progressing", "status": "False", "reason": "Paused", "message": "waiting for spec.paused to be false",

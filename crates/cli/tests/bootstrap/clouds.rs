@@ -137,6 +137,22 @@ fn a_whole_life_on_google_cloud() {
     assert!(code == 3 && err.contains("nothing on gcp carries the tags of m"), "{code} {err}");
 }
 
+/// A check that is wrong must not keep anybody from going on.
+#[test]
+fn checks_of_the_infrastructure_can_be_skipped() {
+    let mut user = User::new();
+    let file = small(&user, "gcp", "");
+    let _data_centre = DataCentre::start(&mut user, &file);
+    let text = fs::read_to_string(&file).unwrap().replace("talos-v1-9-2", "talos-of-nobody");
+    let file = user.file("without-image.yaml", &text);
+    let command = ["bootstrap", "gcp", "--config", &file, "--bundle", "bundle.yaml"];
+    let (code, out, err) = user.run(&command);
+    assert!(code == 4 && format!("{out}{err}").contains("nothing was touched"), "{code} {out}\n{err}");
+    let (code, out, err) = user.run(&[&command[..], &["--skip-preflight", "--timeout", "60s"]].concat());
+    assert!(code != 0 && !format!("{out}{err}").contains("nothing was touched"), "{code} {out}\n{err}");
+    assert!(format!("{out}{err}").contains("talos-of-nobody"), "it was tried: {out}\n{err}");
+}
+
 #[test]
 fn what_is_left_behind_of_a_load_balancer_is_found_by_its_tags() {
     for provider in ["gcp", "aws"] {

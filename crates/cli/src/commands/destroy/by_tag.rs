@@ -42,6 +42,7 @@ pub(super) async fn by_tag(args: &Args, settings: &Settings) -> Result<Exit> {
         let text = format!("nothing on {} carries the tags of {cluster}", settings.provider);
         return Err(Ended::error(Exit::NotFound, text));
     }
+    tell_services(args, &infrastructure, &cluster).await;
     let list: Vec<String> = found.iter().map(|r| format!("{} {} ({})", r.kind, r.name, r.id)).collect();
     confirm(args, &cluster, &list)?;
     let deadline = Instant::now() + args.timeout;
@@ -55,6 +56,31 @@ pub(super) async fn by_tag(args: &Args, settings: &Settings) -> Result<Exit> {
         gone(args, resource);
     }
     Ok(Exit::Ok)
+}
+
+/// Without its state, nobody can ask the cluster to remove what its cloud controller has made for Services: it is told before
+/// the machines go, since only the names lead to it afterwards.
+async fn tell_services(args: &Args, infrastructure: &Infrastructure, cluster: &str) {
+    let Some(balancers) = &infrastructure.load_balancers else { return };
+    let text = match balancers.of_services(cluster).await {
+        Ok(left) if left.is_empty() => return,
+        Ok(left) => format!(
+            "made by the cluster's cloud controller for Services, and not removed by this command: {}; delete the Services first, or \
+             remove these by hand afterwards",
+            left.join(", ")
+        ),
+        Err(failure) => format!(
+            "whether the cluster's cloud controller has made load balancers for Services is not known: {}",
+            failure.message
+        ),
+    };
+    match args.output {
+        OutputFormat::Text => output::note(&format!("warning: {text}")),
+        OutputFormat::Json => output::line(
+            &json!({"event": "warning", "time": jiff::Timestamp::now().to_string(), "message": text})
+                .to_string(),
+        ),
+    }
 }
 
 fn gone(args: &Args, resource: &OwnedResource) {
