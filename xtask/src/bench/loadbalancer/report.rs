@@ -21,6 +21,7 @@ pub(super) fn report(machine: &str, measured: &Measured) -> Result<String> {
         measured.rounds.len(),
         measured.speed,
     );
+    verdict(&mut text, measured)?;
     times(&mut text, measured)?;
     bootstraps(&mut text, measured)?;
     idle_hours(&mut text, measured)?;
@@ -93,6 +94,37 @@ fn counts(values: impl Iterator<Item = Count> + Clone) -> String {
 }
 
 // === sections ===
+
+/// One sentence for each cloud, from the medians.
+fn verdict(text: &mut String, measured: &Measured) -> Result<()> {
+    text.push_str("## Verdict\n\n");
+    let median = |values: Vec<f64>| Spread::of(values).map_or(0.0, |spread| spread.median);
+    for place in Place::ALL {
+        let ours = median(measured.bootstraps(place).map(|one| one.calls.all.total()).collect());
+        let model =
+            upstream::sum(&upstream::bootstrap(place, &measured.table, measured.took(place)?)?).total();
+        let idle =
+            median(measured.idles(place).map(|one| one.calls.all.times(one.to_hour()).total()).collect());
+        let idle_model = upstream::sum(&upstream::idle_hour(place)).total();
+        let late = median(measured.after_address(place)?.iter().map(|(took, bound)| took - bound).collect());
+        let _ = writeln!(
+            text,
+            "- {}: {} for a bootstrap; {} for an idle hour; the load balancer is complete {} s after the least that the delays allow",
+            place.title(),
+            compared(ours, model),
+            compared(idle, idle_model),
+            figure(late),
+        );
+    }
+    text.push('\n');
+    Ok(())
+}
+
+/// A number of calls beside the model's.
+fn compared(ours: f64, model: f64) -> String {
+    let word = if ours <= model { "no more than" } else { "**more than**" };
+    format!("{} calls, {word} the {} of fixed polling", figure(ours), figure(model))
+}
 
 fn times(text: &mut String, measured: &Measured) -> Result<()> {
     head(text, "From the last control plane's address to an endpoint with all of them behind it", "seconds");
@@ -198,8 +230,8 @@ fn idle_hours(text: &mut String, measured: &Measured) -> Result<()> {
         over(|calls| calls.all, |place| upstream::sum(&upstream::idle_hour(place)).total()),
     )?;
     text.push_str(
-        "\nThe hour goes 60 times as fast: the one pause that everything idle hangs on (30 s for machines, four times that for\n\
-         a load balancer that is as it should be) is half a second, and calls are counted for a minute. A pass' own work\n\
+        "\nThe hour goes 60 times as fast: the one pause that everything idle hangs on (two minutes for what is as it should\n\
+         be) is two seconds, and calls are counted for a minute. A pass' own work\n\
          lengthens its pause, which shows when pauses are so short: the fast hour has some calls too few. Without haste the\n\
          pauses are the usual ones. A login once an hour, where the cloud wants one, comes on top. The model's passes\n\
          repair nothing but targets; ours look at every part of the load balancer.\n\n",
@@ -358,6 +390,15 @@ mod tests {
         }
         assert!(!text.contains("without haste, **extrapolated**"));
         assert!(text.ends_with("|\n") && !text.ends_with("\n\n"));
+    }
+
+    #[test]
+    fn a_verdict_is_given_for_each_cloud() {
+        let text = page(None);
+        // 38 of the load balancer and 16 of machines, beside 54 of the model for AWS.
+        let line = "- AWS: 54.0 calls, no more than the 54.0 of fixed polling for a bootstrap; 316 calls, no more than the 1440 of fixed polling for an idle hour";
+        assert!(text.contains(line), "{line} is not in {text}");
+        assert!(text.contains("- Google Cloud: 54.0 calls, **more than** the 38.0"), "{text}");
     }
 
     #[test]
