@@ -135,6 +135,12 @@ impl Fabric {
         self.inner.lock().holders.get(&address).copied()
     }
 
+    /// Virtual and outer addresses that somebody answers for.
+    pub(crate) fn leading_to(&self, holder: IpAddr) -> Vec<IpAddr> {
+        let inner = self.inner.lock();
+        inner.holders.iter().filter(|(_, held_by)| **held_by == holder).map(|(address, _)| *address).collect()
+    }
+
     /// Gives a name to an address.
     pub fn name(&self, name: &str, address: IpAddr) {
         self.inner.lock().names.insert(name.to_ascii_lowercase(), address);

@@ -184,7 +184,8 @@ pub struct ClusterBootstrapTalosSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config_patches: Vec<TalosConfigPatch>,
     /// How a machine gets its config. push (default): over the network, when it waits for it. userData: with its creation,
-    /// so that no secret travels to a peer that cannot be verified yet.
+    /// so that no secret travels to a peer that cannot be verified yet; on GCP, with several control planes, network.subnet of the
+    /// ProviderConfig must then name the nodes' network.
     #[serde(default)]
     pub config_delivery: ConfigDelivery,
 }

@@ -9,12 +9,20 @@ async fn site() -> Site {
     Site::new(Place::Aws).await
 }
 
+fn known(id: &str, _: &str) -> bool {
+    id.starts_with("aws:///eu-central-1") && id.contains("/i-")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ha_cluster_comes_up_behind_its_load_balancer_and_goes_away() {
-    let known = |id: &str, _: &str| id.starts_with("aws:///eu-central-1") && id.contains("/i-");
     // The Talos API of control planes and of workers, beside the Kubernetes API.
     let ports = json!([{"port": 50000}, {"port": 50001, "targetPort": 50000, "role": "worker"}]);
     stories::ha(site().await, json!({"controlPlaneLoadBalancer": {"listeners": ports}}), known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configs_can_come_with_the_machines() {
+    stories::ha(site().await, json!({"talos": {"configDelivery": "userData"}}), known).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,12 +9,21 @@ async fn site() -> Site {
     Site::new(Place::Gcp).await
 }
 
+fn known(id: &str, name: &str) -> bool {
+    id.starts_with("gce://rehearsal/us-central1-") && id.ends_with(&format!("/{name}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ha_cluster_comes_up_behind_its_load_balancer_and_goes_away() {
-    let known = |id: &str, name: &str| {
-        id.starts_with("gce://rehearsal/us-central1-") && id.ends_with(&format!("/{name}"))
-    };
     stories::ha(site().await, json!({}), known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configs_can_come_with_the_machines() {
+    let site = site().await;
+    // The load balancer's address is on every control plane, and must not be taken for its own.
+    site.names_the_nodes_network("10.128.0.0/20").await;
+    stories::ha(site, json!({"talos": {"configDelivery": "userData"}}), known).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

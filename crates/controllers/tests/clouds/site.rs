@@ -8,7 +8,7 @@ use butler_api::{
 use butler_controllers::Context;
 use butler_sim::DataCentre;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ impl Site {
         home.given_secrets(CLUSTER).await;
         let before = Place::resources(&data_centre);
         Site { home, data_centre, place, before }
+    }
+
+    /// The ProviderConfig names the network of the nodes.
+    pub(crate) async fn names_the_nodes_network(&self, cidr: &str) {
+        let patch = Patch::Merge(json!({"spec": {"network": {"subnet": cidr}}}));
+        self.home.api::<ProviderConfig>().patch("site", &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// What there is now belongs to somebody else.

@@ -115,20 +115,6 @@ impl Kind {
         }
     }
 
-    /// All kinds.
-    const ALL: [Kind; 10] = [
-        Kind::ForwardingRule,
-        Kind::TargetPool,
-        Kind::BackendService,
-        Kind::InstanceGroup,
-        Kind::HealthCheck,
-        Kind::HttpHealthCheck,
-        Kind::Firewall,
-        Kind::Address,
-        Kind::Instance,
-        Kind::Disk,
-    ];
-
     /// Its place in a path.
     pub(crate) fn collection(self) -> &'static str {
         match self {
@@ -211,7 +197,8 @@ impl Part {
         let (_, path) = tail(url).split_once('/')?;
         let mut ends = path.rsplit('/');
         let (name, collection) = (ends.next()?, ends.next()?);
-        let kind = Kind::ALL.into_iter().find(|kind| kind.collection() == collection)?;
+        let mut kinds = Kind::OF_LOAD_BALANCERS.into_iter().chain([Kind::Instance, Kind::Disk]);
+        let kind = kinds.find(|kind| kind.collection() == collection)?;
         Some(Self::new(kind, Scope::read(path)?, name))
     }
 

@@ -260,6 +260,10 @@ impl Node {
         if let Some(config) = self.machine().config() {
             names.extend(config.parts.cert_sans.iter().cloned());
         }
+        // Talos knows them from the metadata of its cloud, or has them on an interface.
+        if let Some(Network::Fabric(fabric)) = self.world.upgrade().map(|world| world.network.clone()) {
+            names.extend(fabric.leading_to(self.options.address).iter().map(IpAddr::to_string));
+        }
         names.sort();
         names.dedup();
         names

@@ -61,8 +61,9 @@ async fn a_worker_with_a_wrong_token_or_no_way_to_the_api_never_joins() {
         (cluster, end)
     };
     let good = config(Role::Worker, "w1", &wish);
-    let (start, end) = token(&good);
-    let bad_token = format!("{}abcdef.0123456789abcdef{}", &good[..start], &good[end..]).replace("w1", "w2");
+    let other = config(Role::Worker, "w2", &wish);
+    let (start, end) = token(&other);
+    let bad_token = format!("{}abcdef.0123456789abcdef{}", &other[..start], &other[end..]);
     // Without discovery and with nobody at the endpoint, KubePrism has nowhere to go.
     let lonely = Wish { change: |cluster, _| cluster.discovery = false, ..Wish::default() };
     site.add("10.40.0.21", "w1", good).await;
