@@ -8,6 +8,7 @@ mod cluster;
 mod conformance;
 mod dist;
 mod faults;
+mod fuzz;
 mod generate;
 mod generate_lb;
 mod kubectl;
@@ -68,6 +69,8 @@ enum Chore {
     Faults(faults::FaultsArgs),
     /// Run the load balancer's decisions under a million seeded schedules of faults
     Simulate(simulate::SimulateArgs),
+    /// Fuzz what the load balancer reads: its file, PROXY headers, packets of peers, requests
+    Fuzz(fuzz::FuzzArgs),
 }
 
 #[tokio::main]
@@ -84,6 +87,7 @@ async fn main() -> anyhow::Result<()> {
         Chore::Conformance(args) => conformance::run_command(args).await,
         Chore::Bench(args) => bench::run_command(args).await,
         Chore::Simulate(args) => simulate::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Faults(args) => match args.deaths() {
             Some(deaths) => bootstrap::sigkill_command(deaths).await,
             None => faults::run(&args),

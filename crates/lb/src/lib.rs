@@ -8,4 +8,11 @@ pub mod config;
 pub mod core;
 pub mod forward;
 pub mod render;
+mod sys;
+mod trust;
+
+/// Shared with the tests beside the crate.
+#[cfg(test)]
+#[path = "../tests/support/skipped.rs"]
+mod skipped;
 pub mod vip;

@@ -1,9 +1,13 @@
 //! The files that people copy: examples and manifests must pass what the program itself would say about them, and what is
 //! rendered must pass what HAProxy and Keepalived say.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/skipped.rs"]
+mod skipped;
 
 use butler_lb::config::{Config, check};
 use butler_lb::render::{haproxy, keepalived};
+use skipped::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,6 +66,35 @@ fn manifests_ask_for_what_is_needed_and_no_more() {
     );
 }
 
+/// What systemd itself says of the unit, in a folder that has no other units but the names it leans on.
+#[test]
+fn systemd_has_nothing_to_say_about_the_unit() {
+    const ANALYZE: &str = "/usr/bin/systemd-analyze";
+    if !Path::new(ANALYZE).exists() {
+        println!("skipped systemd_has_nothing_to_say_about_the_unit: no {ANALYZE}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (programs, units) = (folder.path().join("usr/local/bin"), folder.path().join("etc/systemd/system"));
+    std::fs::create_dir_all(&programs).unwrap();
+    std::fs::create_dir_all(&units).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_butler-lb"), programs.join("butler-lb")).unwrap();
+    for target in ["sysinit", "basic", "shutdown", "network-online", "multi-user"] {
+        std::fs::write(units.join(format!("{target}.target")), "[Unit]\nDescription=A name\n").unwrap();
+    }
+    let verify = |unit: &str| {
+        std::fs::write(units.join("butler-lb.service"), unit).unwrap();
+        let root = format!("--root={}", folder.path().display());
+        let output = Command::new(ANALYZE).args(["verify", &root, "butler-lb.service"]).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let unit = text("deploy/butler-lb/butler-lb.service");
+    assert_eq!(verify(&unit), (true, String::new()));
+    // It does look.
+    let (_, said) = verify(&unit.replace("RestartSec", "RestratSec"));
+    assert!(said.contains("RestratSec"), "{said}");
+}
+
 /// Every block of YAML in the guide that is a whole file.
 #[test]
 fn the_guides_files_are_good() {
@@ -92,7 +125,7 @@ fn judged(program: &str, arguments: &[&str], text: &str) -> Option<Result<(), St
             Some(if output.status.success() { Ok(()) } else { Err(format!("{said}\n{text}")) })
         }
         Err(_) => {
-            println!("skipped: no {program} (install it, or run `cargo xtask conformance`)");
+            skip(&format!("no {program} (install it, or run `cargo xtask conformance`)"));
             None
         }
     }
@@ -113,7 +146,7 @@ fn haproxy_itself_accepts_it() {
 fn keepalived_itself_accepts_it() {
     // It looks at who could have written the scripts' programs, and takes nobody but root for safe.
     if !rustix::process::geteuid().is_root() {
-        println!("skipped keepalived_itself_accepts_it: it needs root");
+        skip("it needs root");
         return;
     }
     let program = if std::path::Path::new("/usr/sbin/keepalived").exists() {
@@ -129,7 +162,7 @@ fn keepalived_itself_accepts_it() {
         entry.file_name().into_string().ok().filter(|_| up && multicast && !loopback)
     });
     let Some(name) = name else {
-        println!("skipped: there is no network interface that takes multicast");
+        skip("there is no network interface that takes multicast");
         return;
     };
     let mut config = parsed(&text("crates/lb/tests/data/full.yaml"));
@@ -137,4 +170,19 @@ fn keepalived_itself_accepts_it() {
     if let Some(verdict) = judged(program, &["-t", "-f"], &keepalived(&config).unwrap()) {
         verdict.unwrap();
     }
+}
+
+/// In a process of its own, as `cargo test` would run it.
+#[test]
+fn what_is_skipped_is_seen_without_asking_for_it() {
+    const INSIDE: &str = "BUTLER_LB_TEST_SKIP";
+    if std::env::var_os(INSIDE).is_some() {
+        return skip("only to be seen");
+    }
+    let name = "what_is_skipped_is_seen_without_asking_for_it";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let again = again.args(["--exact", name]).env(INSIDE, "1").output().unwrap();
+    assert!(again.status.success());
+    let seen = String::from_utf8_lossy(&again.stderr);
+    assert!(seen.contains(&format!("skipped {name}: only to be seen\n")), "{seen:?}");
 }

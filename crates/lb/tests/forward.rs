@@ -324,6 +324,120 @@ fn a_cut_is_passed_on() {
     assert_eq!(told.recv_timeout(LONG).unwrap(), Err(ErrorKind::ConnectionReset));
 }
 
+/// A backend that says so much and is cut off when it is told to.
+fn half_an_answer(size: usize) -> (Server, mpsc::Sender<()>) {
+    let (cut, told) = mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    let server = Server::start(move |mut stream| {
+        stream.write_all(&vec![7; size]).unwrap();
+        told.lock().unwrap().recv_timeout(LONG).unwrap();
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    });
+    (server, cut)
+}
+
+/// Everything that comes, and how it ends.
+fn to_the_end(stream: &mut TcpStream) -> (usize, Result<(), ErrorKind>) {
+    let mut answer = Vec::new();
+    let end = stream.read_to_end(&mut answer).map(drop).map_err(|error| error.kind());
+    (answer.len(), end)
+}
+
+#[test]
+fn an_answer_that_is_cut_off_does_not_look_whole() {
+    let (server, cut) = half_an_answer(1000);
+    let (handle, address) = start(listener(&[server.address]));
+    for round in 1..=20 {
+        let mut stream = connect(address);
+        let passed_on = || handle.status().listeners[0].totals.from_backends == 1000 * round;
+        until("it was passed on", passed_on);
+        cut.send(()).unwrap();
+        assert_eq!(to_the_end(&mut stream), (1000, Err(ErrorKind::ConnectionReset)));
+    }
+}
+
+/// A client whose kernel takes next to nothing before it is asked for it.
+fn connect_with_little_room(address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&client, 1).unwrap();
+    connect(&client, &address).unwrap();
+    let stream = TcpStream::from(client);
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+#[test]
+fn an_answer_that_is_cut_off_still_reaches_a_client_that_reads_late() {
+    // More than the client's kernel takes before it is asked for it, and little enough to wait in ours.
+    let (server, cut) = half_an_answer(12_000);
+    let (handle, address) = start(listener(&[server.address]));
+    let mut stream = connect_with_little_room(address);
+    let totals = || handle.status().listeners[0].totals;
+    until("it was passed on", || totals().from_backends == 12_000);
+    cut.send(()).unwrap();
+    until("the cut was seen", || totals().reset == 1);
+    assert_eq!(to_the_end(&mut stream), (12_000, Err(ErrorKind::ConnectionReset)));
+    until("nothing is left", || handle.connections() == 0);
+}
+
+/// Bytes of a connection that the other side's kernel does not have.
+fn not_arrived(stream: &TcpStream) -> usize {
+    let (SocketAddr::V4(near), SocketAddr::V4(far)) =
+        (stream.local_addr().unwrap(), stream.peer_addr().unwrap())
+    else {
+        panic!("an IPv4 connection is expected");
+    };
+    let ports =
+        [near, far].map(|at| format!("{:08X}:{:04X}", u32::from_le_bytes(at.ip().octets()), at.port()));
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table.lines().find(|line| line.contains(&ports.join(" "))).unwrap();
+    let queues = line.split_ascii_whitespace().nth(4).unwrap();
+    usize::from_str_radix(queues.split_once(':').unwrap().0, 16).unwrap()
+}
+
+#[test]
+fn an_upload_that_is_refused_costs_a_slow_client_nothing_of_the_answer() {
+    let (tell, told) = mpsc::channel();
+    // Says as much as there is room for on the way, and is cut off.
+    let server = Server::start(move |mut stream| {
+        stream.set_nonblocking(true).unwrap();
+        let (mut said, mut quiet) = (0, 0);
+        while quiet < 30 && said < 64 << 20 {
+            quiet = match stream.write(&[7; 65_536]) {
+                Ok(count) => (said += count, 0).1,
+                Err(_) => (std::thread::sleep(Duration::from_millis(10)), quiet + 1).1,
+            };
+        }
+        let arrived = said - not_arrived(&stream);
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        tell.send(arrived).unwrap();
+    });
+    let (handle, address) = start(listener(&[server.address]));
+    let mut stream = connect_with_little_room(address);
+    let arrived = told.recv_timeout(LONG).unwrap();
+    let passed_on = || handle.status().listeners[0].totals.from_backends as usize;
+    assert!(passed_on() < arrived, "{arrived} bytes: the client's side was never full");
+    // The balancer finds out when it passes this on.
+    stream.write_all(b"more").unwrap();
+    let heard = to_the_end(&mut stream);
+    assert_eq!(heard, (arrived, Err(ErrorKind::ConnectionReset)));
+    until("nothing is left", || handle.connections() == 0);
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_waited_for_when_it_has_gone() {
+    let (server, cut) = half_an_answer(12_000);
+    let (handle, address) = start(listener(&[server.address]));
+    let stream = connect(address);
+    until("it was passed on", || handle.status().listeners[0].totals.from_backends == 12_000);
+    cut.send(()).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    until("nothing is left", || handle.connections() == 0);
+}
+
 #[test]
 fn a_backend_that_dies_under_load_fails_no_new_connection() {
     let servers = [Server::named("a"), Server::named("b"), Server::named("c")];

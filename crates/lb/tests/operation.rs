@@ -304,6 +304,77 @@ fn https_checks_look_at_the_status_and_at_the_certificate() {
     assert_eq!(handle.status().listeners[0].summary, "1 of 1 members healthy");
 }
 
+/// An authority: what signs, and its certificate.
+fn authority() -> (Issuer<'static, KeyPair>, rcgen::Certificate) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    (Issuer::new(params, key), certificate)
+}
+
+/// A certificate of an authority and its key.
+fn signed(issuer: &Issuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+    (params.signed_by(&key, issuer).unwrap(), key)
+}
+
+#[test]
+fn certificates_that_are_renewed_are_used_from_the_next_check_on() {
+    let [(_, old_ca), (server_ca, server_root), (client_ca, client_root)] =
+        [authority(), authority(), authority()];
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(client_root.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let (cert, key) = signed(&server_ca);
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(vec![cert.der().clone()], key.serialize_der().try_into().unwrap())
+        .unwrap();
+    let pki = Pki { folder: tempfile::tempdir().unwrap(), config: Arc::new(config) };
+    let (status, requests) = (Arc::new(AtomicUsize::new(200)), Arc::new(Mutex::new(String::new())));
+    let server = https(&pki, &status, &requests);
+    let path = |name: &str| pki.folder.path().join(name);
+    let client = |issuer: &Issuer<'_, KeyPair>| {
+        let (cert, key) = signed(issuer);
+        std::fs::write(path("client.pem"), cert.pem()).unwrap();
+        std::fs::write(path("client.key"), key.serialize_pem()).unwrap();
+    };
+    std::fs::write(path("ca.pem"), old_ca.pem()).unwrap();
+    client(&server_ca);
+    let mut listener = listener(&[server.address]);
+    let file = |name: &str| Some(path(name).to_str().unwrap().to_owned());
+    listener.health = HealthCheck {
+        interval_ms: Some(20),
+        timeout_ms: Some(5000),
+        ca_file: file("ca.pem"),
+        cert_file: file("client.pem"),
+        key_file: file("client.key"),
+        ..HealthCheck::default()
+    };
+    let (handle, _) = start(listener);
+    let backend = || handle.status().listeners[0].backends[0].clone();
+    let unknown = "invalid peer certificate";
+    until("the server is not known", || backend().reason.is_some_and(|why| why.contains(unknown)));
+    std::fs::write(path("ca.pem"), server_root.pem()).unwrap();
+    until("the server is known", || backend().reason.is_some_and(|why| !why.contains(unknown)));
+    assert_eq!(handle.status().listeners[0].summary, "0 of 1 members healthy", "it does not know us");
+    client(&client_ca);
+    healthy(&handle, "1 of 1 members healthy");
+    // What is no certificate is not used, and a key without its certificate is not either.
+    for name in ["ca.pem", "client.key"] {
+        std::fs::write(path(name), "-----BEGIN CERTIFICATE-----\nhalf").unwrap();
+        let checks = backend().checks;
+        until("it was checked", || backend().checks > checks + 4);
+        assert_eq!(handle.status().listeners[0].summary, "1 of 1 members healthy");
+    }
+}
+
 #[test]
 fn a_backend_that_hangs_is_down_in_time() {
     // Accepts, and says nothing.
@@ -359,6 +430,27 @@ fn every_connection_is_written_down() {
 }
 
 #[test]
+fn connections_by_an_address_that_has_moved_are_cut_and_others_stay() {
+    let server = Server::echo();
+    let mut everywhere = listener(&[server.address]);
+    everywhere.bind = vec!["0.0.0.0:0".parse().unwrap()];
+    let lines = Lines::default();
+    let options = Options { access_log: Some(Box::new(lines.clone())), ..Options::default() };
+    let (handle, address) = start_with(everywhere, options);
+    let by = |ip: [u8; 4]| connect((ip, address.port()).into());
+    let (mut moved, mut other) = (by([127, 0, 0, 2]), by([127, 0, 0, 1]));
+    until("both are there", || handle.connections() == 2);
+    handle.leave(&["127.0.0.2".parse().unwrap(), "::1".parse().unwrap()]);
+    assert_eq!(moved.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    other.write_all(b"x").unwrap();
+    other.read_exact(&mut [0; 1]).unwrap();
+    until("its backend's is gone, too", || handle.status().listeners[0].backends[0].connections == 1);
+    handle.stop(Duration::ZERO);
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(text.lines().next().is_some_and(|line| line.contains("\"ending\":\"moved\"")), "{text}");
+}
+
+#[test]
 fn when_it_stops_connections_may_end_until_the_grace_is_over() {
     let server = Server::echo();
     let (handle, address) = start(listener(&[server.address]));
@@ -403,4 +495,68 @@ fn when_a_backend_comes_back_the_others_shed_until_shares_are_even() {
     });
     let totals = handle.status().listeners[0].totals;
     assert!((15..=25).contains(&totals.shed), "{totals:?}");
+}
+
+#[test]
+fn a_backend_that_is_not_ready_and_says_nothing_is_left_by_those_who_ask_and_ask() {
+    let silent = || {
+        Server::start(|mut stream| {
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        })
+    };
+    let (server, other) = (silent(), silent());
+    let mut listener = listener(&[server.address, other.address]);
+    listener.health = quick();
+    listener.rebalance.close_unready = 1;
+    listener.rebalance.enabled = false;
+    let (handle, address) = start(listener);
+    healthy(&handle, "2 of 2 members healthy");
+    handle.drain("test", "b1").unwrap();
+    let mut stream = connect(address);
+    stream.write_all(b"x").unwrap();
+    // Only then may the other one be chosen again.
+    until("it has reached its backend", || handle.status().listeners[0].totals.from_clients == 1);
+    handle.undrain("test", "b1").unwrap();
+    drop(server);
+    healthy(&handle, "1 of 2 members healthy");
+    stream.set_nonblocking(true).unwrap();
+    until("it is closed although its client speaks all the time", || {
+        std::thread::sleep(Duration::from_millis(20));
+        stream.write_all(b"x").is_err() || matches!(stream.read(&mut [0; 1]), Ok(0))
+    });
+}
+
+#[test]
+fn a_backend_that_is_not_ready_keeps_the_connections_that_are_in_use() {
+    let (server, other) = (Server::echo(), Server::echo());
+    let mut listener = listener(&[server.address, other.address]);
+    listener.health = quick();
+    listener.rebalance.close_unready = 2;
+    listener.rebalance.enabled = false;
+    let (handle, address) = start(listener);
+    healthy(&handle, "2 of 2 members healthy");
+    let say = |stream: &mut std::net::TcpStream| {
+        let mut answer = [0; 1];
+        stream.write_all(b"x").and_then(|()| stream.read_exact(&mut answer))
+    };
+    handle.drain("test", "b1").unwrap();
+    let mut streams: Vec<_> = (0..2).map(|_| connect(address)).collect();
+    streams.iter_mut().for_each(|stream| say(stream).unwrap());
+    handle.undrain("test", "b1").unwrap();
+    // Nothing listens any more, and who is connected is still served.
+    drop(server);
+    healthy(&handle, "1 of 2 members healthy");
+    let (mut idle, mut busy) = (streams.remove(0), streams.remove(0));
+    idle.set_nonblocking(true).unwrap();
+    let mut after = None;
+    until("the idle one is closed, and for long", || {
+        say(&mut busy).expect("the busy one is there");
+        std::thread::sleep(Duration::from_millis(20));
+        if after.is_none() && matches!(idle.read(&mut [0; 1]), Ok(0)) {
+            after = Some(std::time::Instant::now());
+        }
+        after.is_some_and(|at| at.elapsed() > Duration::from_secs(3))
+    });
+    // Now it is idle too.
+    assert_eq!(busy.read(&mut [0; 1]).unwrap(), 0);
 }

@@ -230,6 +230,36 @@ fn sigterm_waits_for_connections_and_takes_no_new_ones() {
 }
 
 #[test]
+fn a_reload_during_a_stop_is_refused_and_starts_nothing() {
+    let (one, two) = (backend("one"), backend("two"));
+    let mut balancer = Balancer::start(&[("one", one)], "");
+    let longer = |text: String| text.replace("deregistrationDelay: 1\n", "deregistrationDelay: 600\n");
+    let path = balancer.folder.path().join("lb.yaml");
+    std::fs::write(&path, longer(std::fs::read_to_string(&path).unwrap())).unwrap();
+    assert_eq!(balancer.command(&["reload"]).0, 0);
+    let (mut stream, _) = balancer.connect();
+    balancer.signal("TERM");
+    balancer.wait_for_line("stopping: connections have 600 s");
+    balancer.write(&[("two", two)], "");
+    let (code, text) = balancer.command(&["reload"]);
+    assert_eq!((code, text.contains("it is stopping")), (1, true), "{text}");
+    balancer.wait_for_line("it is stopping");
+    balancer.signal("HUP");
+    balancer.wait_for_line("it is stopping");
+    // The listener may be about to close, and is not opened again.
+    let end = Instant::now() + PATIENCE;
+    while TcpStream::connect(balancer.address).is_ok() {
+        assert!(Instant::now() < end, "somebody listens");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(balancer.status().failed_reloads, 0);
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    drop(stream);
+    assert_eq!(balancer.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
     let folder = tempfile::tempdir().unwrap();
     let address = SocketAddr::from((own_address(), 6443));

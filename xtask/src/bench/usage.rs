@@ -83,6 +83,7 @@ pub(super) struct Meter {
 struct Reading {
     server: Duration,
     load: Duration,
+    network: Duration,
     busy: Duration,
 }
 
@@ -92,7 +93,9 @@ pub(super) struct Usage {
     pub(super) elapsed: Duration,
     pub(super) server: Duration,
     pub(super) load: Duration,
-    /// Cores that were busy with neither the server nor the load, on average.
+    /// What the kernel's threads for packets that it puts off (ksoftirqd) took, for whomever.
+    pub(super) network: Duration,
+    /// Cores that were busy with none of these, on average.
     pub(super) others: f64,
 }
 
@@ -108,8 +111,9 @@ impl Meter {
         let after = reading(&self.pids)?;
         let server = after.server.saturating_sub(self.before.server);
         let load = after.load.saturating_sub(self.before.load);
-        let others = after.busy.saturating_sub(self.before.busy).saturating_sub(server + load);
-        Ok(Usage { elapsed, server, load, others: others.as_secs_f64() / elapsed.as_secs_f64() })
+        let network = after.network.saturating_sub(self.before.network);
+        let others = after.busy.saturating_sub(self.before.busy).saturating_sub(server + load + network);
+        Ok(Usage { elapsed, server, load, network, others: others.as_secs_f64() / elapsed.as_secs_f64() })
     }
 }
 
@@ -118,7 +122,25 @@ fn reading(pids: &[u32]) -> Result<Reading> {
     for pid in pids {
         server += cpu_of(&pid.to_string())?;
     }
-    Ok(Reading { server, load: cpu_of("self")?, busy: busy()? })
+    let mut network = Duration::ZERO;
+    for pid in network_threads()? {
+        network += cpu_of(&pid)?;
+    }
+    Ok(Reading { server, load: cpu_of("self")?, network, busy: busy()? })
+}
+
+/// The kernel's ksoftirqd threads, one per core; none where it does not show them.
+fn network_threads() -> Result<Vec<String>> {
+    let names = fs::read_dir("/proc")
+        .context("list /proc")?
+        .flatten()
+        .filter_map(|e| e.file_name().into_string().ok());
+    let is_one = |pid: &String| {
+        pid.bytes().all(|byte| byte.is_ascii_digit())
+            && fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name.starts_with("ksoftirqd/"))
+    };
+    Ok(names.filter(is_one).collect())
 }
 
 #[cfg(test)]

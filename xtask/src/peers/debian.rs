@@ -24,6 +24,8 @@ pub(crate) const NGINX: Packaged = Packaged { program: "/usr/sbin/nginx", packag
 /// The part of it that does.
 pub(crate) const NGINX_STREAM: Packaged =
     Packaged { program: "/usr/lib/nginx/modules/ngx_stream_module.so", package: "libnginx-mod-stream" };
+/// Runs containers.
+pub(crate) const RUNC: Packaged = Packaged { program: "/usr/sbin/runc", package: "runc" };
 /// Speaks BFD.
 pub(crate) const FRR: Packaged = Packaged { program: "/usr/lib/frr/bfdd", package: "frr" };
 

@@ -20,7 +20,7 @@ mod pins;
 mod talos;
 pub(crate) mod unzip;
 
-pub(crate) use debian::{CURL, FRR, HAPROXY, KEEPALIVED, NGINX, NGINX_STREAM, ensure_packages};
+pub(crate) use debian::{CURL, FRR, HAPROXY, KEEPALIVED, NGINX, NGINX_STREAM, RUNC, ensure_packages};
 pub(crate) use moto::Moto;
 pub(crate) use talos::{Machinery, TalosPeers, Talosctl};
 

@@ -38,6 +38,12 @@ type Case = (&'static str, u8, Want, &'static str);
 
 /// Strategic merge patches.
 const MERGES: &[Case] = &[
+    (
+        "butler-lb on control planes, as people copy it",
+        9,
+        Applied,
+        include_str!("../../../deploy/butler-lb/talos-vip-only.yaml"),
+    ),
     ("scalars", 9, Applied, "machine: {install: {disk: /dev/sdz, wipe: true}}"),
     ("an appended list", 9, Applied, "machine: {certSANs: [extra.example.com]}"),
     ("replaced networks", 9, Applied, "cluster: {network: {podSubnets: [10.32.0.0/16]}}"),
@@ -173,7 +179,11 @@ pub(super) async fn run(butleradm: &Path, machinery: &Machinery) -> Result<Count
                 }
                 Err(error) => Err(vec![format!("{error:#}")]),
             };
-            count.check(&format!("{}: {what}", machinery.minor), &judge(*want, &ours, &theirs))?;
+            let mut problems = judge(*want, &ours, &theirs);
+            if let (Ok(patched), true) = (&ours, whole) {
+                problems.extend(pipe.validate(patched, "metal").await?);
+            }
+            count.check(&format!("{}: {what}", machinery.minor), &problems)?;
         }
     }
     Ok(count)

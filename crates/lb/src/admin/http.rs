@@ -71,15 +71,18 @@ impl Response {
 fn read_head(stream: &mut impl Read) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     let mut part = [0u8; 1024];
+    // What was looked at is not looked at again, or a client that sends single bytes would keep us busy.
+    let mut seen = 0;
     loop {
-        if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            head.truncate(end);
+        if let Some(end) = head[seen..].windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            head.truncate(seen + end);
             let text = String::from_utf8(head).map_err(|_| bad("a head that is not UTF-8"))?;
             return Ok(Some(text));
         }
         if head.len() > MAX_HEAD {
             return Err(bad("a head that is too long"));
         }
+        seen = head.len().saturating_sub(3);
         match stream.read(&mut part)? {
             0 if head.is_empty() => return Ok(None),
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -127,6 +130,20 @@ mod tests {
         assert_eq!((request.value("backend"), request.value("undo")), (Some("b"), Some("")));
         assert_eq!(request.value("x"), None);
         assert!(Request::read(&mut "".as_bytes()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_request_may_come_in_single_bytes() {
+        struct Slow<'a>(&'a [u8]);
+        impl Read for Slow<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let count = buffer.len().min(1);
+                self.0.read(&mut buffer[..count])
+            }
+        }
+        let text = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+        let request = Request::read(&mut Slow(text.as_bytes())).unwrap().unwrap();
+        assert_eq!(&*request.path, "/healthz");
     }
 
     #[test]

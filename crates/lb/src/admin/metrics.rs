@@ -27,7 +27,7 @@ const LISTENER: [Metric<ListenerStatus>; 10] = [
 
 const SENT: About = ("listener_sent_bytes_total", "counter", "Bytes to clients.");
 
-const VIP: [Metric<VipStatus>; 5] = [
+const VIP: [Metric<VipStatus>; 8] = [
     (("vip_holder", "gauge", "1 on the machine that holds the address."), |v| {
         u64::from(matches!(v.state, VipState::Master | VipState::Resigning))
     }),
@@ -44,6 +44,30 @@ const VIP: [Metric<VipStatus>; 5] = [
         ),
         |v| v.clock_refused,
     ),
+    (
+        (
+            "vip_replayed_adverts_total",
+            "counter",
+            "Adverts that were thrown away because they, or later ones, were heard before.",
+        ),
+        |v| v.replayed,
+    ),
+    (
+        (
+            "vip_wrong_key_adverts_total",
+            "counter",
+            "Adverts that were thrown away because they are not signed, or not with a key of ours.",
+        ),
+        |v| v.wrong_key,
+    ),
+    (
+        (
+            "vip_foreign_claims_total",
+            "counter",
+            "Times that another machine claimed an address that this one held.",
+        ),
+        |v| v.foreign_claims,
+    ),
 ];
 
 /// All metrics.
@@ -58,6 +82,8 @@ pub fn metrics(status: &Status) -> String {
             status.config_age,
         ),
         (("failed_reloads", "gauge", "Reloads that were refused since then."), status.failed_reloads),
+        (("threads", "gauge", "Threads that forward."), status.threads.all as u64),
+        (("threads_used", "gauge", "Threads that new connections go to."), status.threads.used as u64),
     ] {
         page.about(about);
         page.sample(about.0, &[], value);

@@ -10,6 +10,8 @@
 //! | `GET /readyz` | 200 when every listener has a healthy backend, 503 otherwise |
 
 mod client;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod http;
 mod metrics;
 mod routes;
@@ -21,7 +23,7 @@ pub use metrics::metrics;
 pub use routes::{Control, Drain, Refusal};
 pub use server::{Server, ServerError, Sockets};
 pub use status::{
-    BackendState, BackendStatus, BfdStatus, ListenerStatus, Status, TrackStatus, VipState, VipStatus,
+    BackendState, BackendStatus, BfdStatus, ListenerStatus, Status, Threads, TrackStatus, VipState, VipStatus,
 };
 
 #[cfg(test)]

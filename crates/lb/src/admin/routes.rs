@@ -33,6 +33,8 @@ pub enum Refusal {
     NotFound(String),
     /// The file can't be used; its problems.
     Wrong(Vec<String>),
+    /// It could be done at another time.
+    NotNow(String),
 }
 
 /// Which requests a socket takes.
@@ -89,6 +91,7 @@ fn drain(request: &Request, control: &dyn Control) -> Response {
 fn refused(refusal: Refusal) -> Response {
     match refusal {
         Refusal::NotFound(why) => error(404, &why),
+        Refusal::NotNow(why) => error(409, &why),
         Refusal::Wrong(lines) => Response::json(422, &json!({"error": lines.join("\n")})),
     }
 }

@@ -4,8 +4,12 @@
 use super::http::{Request, Response};
 use super::routes::{self, Control, Scope};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,9 +40,32 @@ pub struct Server {
 /// Why a socket can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// A process answers there.
-    #[error("admin.socket {0:?}: another process serves it")]
+    /// A process of ours is there.
+    #[error(
+        "admin.socket {path:?}: another process serves it, and has locked {:?}{}: end that process, or give this one an \
+         admin.socket of its own",
+        lock_file(path),
+        holder.map(|holder| format!(" (its number is {holder})")).unwrap_or_default()
+    )]
+    Locked {
+        /// The socket's path.
+        path: PathBuf,
+        /// The other process, as far as it has said.
+        holder: Option<u32>,
+    },
+    /// A process answers there that knows nothing of locks.
+    #[error(
+        "admin.socket {0:?}: another process serves it: end that process, or give this one an admin.socket of its own"
+    )]
     Taken(PathBuf),
+    /// The file that keeps others away can't be made.
+    #[error("admin.socket {path:?}: cannot lock {:?} beside it", lock_file(path))]
+    Lock {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The unix socket can't be made.
     #[error("admin.socket {path:?}: cannot listen on it")]
     Socket {
@@ -70,19 +97,25 @@ pub struct Sockets {
 
 /// The socket's place in the file system, removed with the value.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+struct SocketFile {
+    path: PathBuf,
+    /// Given up last of all, by its drop. The file stays: who removed it could remove one that another has just locked.
+    _lock: File,
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl Sockets {
     /// Listens, and serves nothing yet. What another process serves already is refused, so that a second balancer ends here.
     pub fn bind(socket: &Path, metrics: Option<SocketAddr>) -> Result<Sockets, ServerError> {
+        let lock = lock(socket)?;
         let unix = listen(socket)?;
-        let sockets = Sockets { file: SocketFile(socket.to_owned()), unix, tcp: None };
+        let file = SocketFile { path: socket.to_owned(), _lock: lock };
+        let sockets = Sockets { file, unix, tcp: None };
         let failed = |source| ServerError::Socket { path: socket.to_owned(), source };
         sockets.unix.set_nonblocking(true).map_err(failed)?;
         let Some(address) = metrics else { return Ok(sockets) };
@@ -122,7 +155,37 @@ impl Drop for Server {
     }
 }
 
-/// A socket of our own at a path. One that a dead process left is replaced; one that answers is not.
+/// The file beside a socket that is locked for as long as a process serves it.
+fn lock_file(socket: &Path) -> PathBuf {
+    let mut path = socket.to_owned().into_os_string();
+    path.push(".lock");
+    path.into()
+}
+
+/// Keeps others away from a socket. Of those that start at once one gets it, and the kernel gives it back for who was killed.
+fn lock(socket: &Path) -> Result<File, ServerError> {
+    let failed = |source: io::Error| ServerError::Lock { path: socket.to_owned(), source };
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let options = options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(lock_file(socket)).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let _ = file.take(20).read_to_string(&mut text);
+            let holder = text.trim().parse().ok();
+            return Err(ServerError::Locked { path: socket.to_owned(), holder });
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    // Who is refused can say by whom. A full disk takes only that.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// A socket of our own at a path that is ours. One that a dead process left is replaced; one at which somebody listens who knows
+/// nothing of locks is not.
 fn listen(path: &Path) -> Result<UnixListener, ServerError> {
     if let Ok(about) = std::fs::symlink_metadata(path) {
         use std::os::unix::fs::FileTypeExt as _;
@@ -133,7 +196,7 @@ fn listen(path: &Path) -> Result<UnixListener, ServerError> {
                 "a file that is no socket is there",
             )));
         }
-        if UnixStream::connect(path).is_ok() {
+        if is_listened_at(path).map_err(failed)? {
             return Err(ServerError::Taken(path.to_owned()));
         }
         std::fs::remove_file(path).map_err(failed)?;
@@ -145,6 +208,13 @@ fn listen(path: &Path) -> Result<UnixListener, ServerError> {
     made.map_err(|source| ServerError::Socket { path: path.to_owned(), source })
 }
 
+/// Whether somebody listens at a socket. Does not wait for who hangs: when its queue is full, it has one.
+fn is_listened_at(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(matches!(net::connect(&socket, &SocketAddrUnix::new(path)?), Ok(()) | Err(Errno::AGAIN)))
+}
+
 fn serve(unix: &UnixListener, tcp: Option<&TcpListener>, stopped: &UnixStream, control: &Arc<dyn Control>) {
     let busy = Arc::new(AtomicUsize::new(0));
     loop {
@@ -152,7 +222,7 @@ fn serve(unix: &UnixListener, tcp: Option<&TcpListener>, stopped: &UnixStream, c
         waiting.extend(tcp.map(|tcp| PollFd::new(tcp, PollFlags::IN)));
         match poll(&mut waiting, None) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
+            Err(Errno::INTR) => continue,
             Err(error) => {
                 tracing::error!(%error, "the runtime API has ended");
                 return;
@@ -214,7 +284,7 @@ fn spawn<S: Read + Write + Send + 'static>(
 }
 
 /// One request and its answer. A client that goes away is no error.
-fn converse(mut stream: impl Read + Write, scope: Scope, control: &dyn Control) {
+pub(super) fn converse(mut stream: impl Read + Write, scope: Scope, control: &dyn Control) {
     let response = match Request::read(&mut stream) {
         Ok(Some(request)) => routes::answer(&request, scope, control),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {

@@ -15,10 +15,23 @@ pub struct Status {
     pub config_age: u64,
     /// Reloads that were refused since then.
     pub failed_reloads: u64,
+    /// Threads that forward.
+    #[serde(default)]
+    pub threads: Threads,
     /// Ports.
     pub listeners: Vec<ListenerStatus>,
     /// Shared addresses.
     pub vips: Vec<VipStatus>,
+}
+
+/// Threads that forward.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Threads {
+    /// Those that new connections go to: as few as have the time for them.
+    pub used: usize,
+    /// Those that there are.
+    pub all: usize,
 }
 
 /// A port.
@@ -113,8 +126,17 @@ pub struct VipStatus {
     pub transitions: u64,
     /// Adverts that were thrown away: not signed as they must be, malformed, or replayed.
     pub rejected: u64,
-    /// Of these, refused because the sender's clock and ours are too far apart, or because they were old ones.
+    /// Of these, refused because the sender's clock and ours are too far apart.
     pub clock_refused: u64,
+    /// Of these, refused because they, or later ones, were heard before: repeated, delayed or overtaken.
+    #[serde(default)]
+    pub replayed: u64,
+    /// Of these, refused because they are not signed, or not with a key of ours.
+    #[serde(default)]
+    pub wrong_key: u64,
+    /// How often another machine has claimed an address that this one held.
+    #[serde(default)]
+    pub foreign_claims: u64,
     /// What is looked at.
     pub tracks: Vec<TrackStatus>,
     /// Peers that are watched by BFD.

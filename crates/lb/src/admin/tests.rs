@@ -45,6 +45,7 @@ fn status() -> Status {
         uptime: 5,
         config_age: 4,
         failed_reloads: 0,
+        threads: Threads { used: 1, all: 2 },
         listeners: vec![ListenerStatus {
             name: "kubernetes".to_owned(),
             bind: vec!["0.0.0.0:6443".parse().unwrap()],
@@ -71,6 +72,9 @@ fn status() -> Status {
             transitions: 1,
             rejected: 3,
             clock_refused: 2,
+            replayed: 3,
+            wrong_key: 4,
+            foreign_claims: 5,
             tracks: vec![TrackStatus { check: "a \"b\"".to_owned(), good: true }],
             bfd: vec![BfdStatus { peer: "192.0.2.12".parse().unwrap(), up: false }],
             problem: None,
@@ -142,6 +146,9 @@ fn the_port_tells_metrics_and_takes_no_orders() {
         "butler_lb_vip_holder{vip=\"api\"} 1\n",
         "butler_lb_vip_rejected_adverts_total{vip=\"api\"} 3\n",
         "butler_lb_vip_clock_refused_adverts_total{vip=\"api\"} 2\n",
+        "butler_lb_vip_replayed_adverts_total{vip=\"api\"} 3\n",
+        "butler_lb_vip_wrong_key_adverts_total{vip=\"api\"} 4\n",
+        "butler_lb_vip_foreign_claims_total{vip=\"api\"} 5\n",
         "butler_lb_vip_track_good{vip=\"api\",check=\"a \\\"b\\\"\"} 1\n",
         "butler_lb_vip_bfd_up{vip=\"api\",peer=\"192.0.2.12\"} 0\n",
     ] {
@@ -173,7 +180,8 @@ fn the_socket_is_its_owners_and_goes_with_its_process() {
     let mode = std::fs::metadata(&served.socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");
     let second = Sockets::bind(&served.socket, None);
-    assert!(matches!(second, Err(ServerError::Taken(_))), "{second:?}");
+    let own = Some(std::process::id());
+    assert!(matches!(second, Err(ServerError::Locked { holder, .. }) if holder == own), "{second:?}");
     drop(served.server);
     assert!(!served.socket.exists());
     assert!(matches!(request(&served.socket, "GET", "/healthz"), Err(ClientError::Unreachable { .. })));
@@ -196,4 +204,49 @@ fn a_client_that_dawdles_holds_up_nobody() {
     let served = served();
     let _silent: Vec<UnixStream> = (0..5).map(|_| UnixStream::connect(&served.socket).unwrap()).collect();
     assert_eq!(request(&served.socket, "GET", "/healthz").unwrap().status, 200);
+}
+
+#[test]
+fn of_many_that_start_at_once_one_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..20 {
+        let path = folder.path().join(format!("{round}.sock"));
+        // A process that was killed has left it.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let barrier = std::sync::Barrier::new(8);
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let bind = || {
+                barrier.wait();
+                Sockets::bind(&path, None)
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let refused: Vec<_> = bound.iter().filter_map(|bound| bound.as_ref().err()).collect();
+        assert_eq!(refused.len(), 7, "round {round}");
+        for error in refused {
+            let text = error.to_string();
+            assert!(text.contains("another process serves it") && text.contains(".sock.lock"), "{text}");
+        }
+        UnixStream::connect(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_process_that_hangs_does_not_hold_up_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lb.sock");
+    // As one of before would be that accepts nobody any more: its queue is full.
+    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
+    let socket = socket.unwrap();
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let other = path.clone();
+    std::thread::spawn(move || tell.send(Sockets::bind(&other, None).map(drop)));
+    let outcome = told.recv_timeout(std::time::Duration::from_secs(20)).expect("it does not wait");
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains("another process serves it"), "{error}");
+    assert!(path.exists(), "it is not ours to take");
 }

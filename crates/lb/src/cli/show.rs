@@ -119,9 +119,18 @@ fn vip_lines(vip: &VipStatus) -> Vec<String> {
     for track in &vip.tracks {
         lines.push(format!("  {}: {}", track.check, if track.good { "good" } else { "NOT GOOD" }));
     }
-    if vip.clock_refused > 0 {
-        let count = vip.clock_refused;
-        lines.push(format!("  {count} adverts refused: a peer's clock differs from ours; use NTP"));
+    for (count, why) in [
+        (vip.clock_refused, "a peer's clock differs from ours; use NTP"),
+        (vip.replayed, "heard before; somebody repeats or delays them, or they overtook each other"),
+        (vip.wrong_key, "not signed with a key of ours; compare the key files"),
+    ] {
+        if count > 0 {
+            lines.push(format!("  {count} adverts refused: {why}"));
+        }
+    }
+    if vip.foreign_claims > 0 {
+        let count = vip.foreign_claims;
+        lines.push(format!("  {count} times another machine claimed the address; the log has its MAC"));
     }
     for session in &vip.bfd {
         lines.push(format!("  BFD with {}: {}", session.peer, if session.up { "up" } else { "DOWN" }));
@@ -158,6 +167,34 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_for_refused_adverts_are_told_apart() {
+        let vip = |clock_refused, replayed, wrong_key| {
+            vip_lines(&VipStatus {
+                name: "api".to_owned(),
+                addresses: vec!["192.0.2.30/32".to_owned()],
+                interface: "eth0".to_owned(),
+                state: VipState::Backup,
+                priority: 100,
+                holder: None,
+                transitions: 0,
+                rejected: 9,
+                clock_refused,
+                replayed,
+                wrong_key,
+                foreign_claims: 0,
+                tracks: Vec::new(),
+                bfd: Vec::new(),
+                problem: None,
+            })
+        };
+        assert_eq!(vip(0, 0, 0).len(), 1);
+        assert!(vip(1, 0, 0)[1].contains("clock"));
+        let replayed = vip(0, 2, 0);
+        assert!(replayed[1].starts_with("  2 adverts refused: heard before") && replayed.len() == 2);
+        assert!(vip(0, 0, 3)[1].contains("key files"));
+    }
 
     #[test]
     fn times_are_short() {

@@ -22,6 +22,7 @@ mod tests;
 
 pub use finding::{Finding, Mark, Severity, has_errors, report};
 pub(crate) use formats::parse_prefix;
+pub(crate) use model::UNREADY_IDLE;
 pub use model::*;
 pub use read::{Loaded, ReadError, admin_socket, check, load, shown};
 pub use schema::json_schema;

@@ -22,7 +22,7 @@ pub struct Config {
     /// Where connections are written down.
     #[serde(default)]
     pub access_log: AccessLog,
-    /// Threads that forward. Default: one per core.
+    /// Threads that forward, at most: further ones are used when those in use are busy and a core is free. Default: one per core.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1024))]
     pub threads: Option<usize>,
@@ -253,6 +253,9 @@ pub enum AllDown {
     TryAll,
 }
 
+/// Seconds of quiet after which a connection to a backend that is not ready is closed, unless `closeUnready` is shorter.
+pub(crate) const UNREADY_IDLE: u64 = 10;
+
 /// Evens out long-lived connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -268,7 +271,9 @@ pub struct Rebalance {
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = 100))]
     pub tolerance: u32,
-    /// Seconds after which connections to a backend that is not ready are closed. Default: 30.
+    /// Seconds after which idle connections to a backend that is not ready are closed, while others are well. Idle: not a byte
+    /// either way for 10 seconds, or for this time where it is shorter. One that is in use stays until it is idle. Half of the time
+    /// all may stay, then fewer and fewer of those that are idle. 0: all are closed at once, in use or not. Default: 30.
     #[serde(default = "thirty")]
     pub close_unready: u64,
 }
@@ -304,6 +309,10 @@ pub struct Vip {
     /// Peers that adverts are sent to one by one. Empty: multicast.
     #[serde(default)]
     pub peers: Vec<IpAddr>,
+    /// Address of this machine that adverts come from, as the others list it in peers. Default: the one on the interface that is in
+    /// the peers' network.
+    #[serde(default)]
+    pub source: Option<IpAddr>,
     /// Whether a higher priority takes the addresses from a holder that works. Default: false.
     #[serde(default)]
     pub preempt: bool,

@@ -69,7 +69,7 @@ pub fn shown(file: &Path) -> String {
 pub fn check(text: &str, folder: Option<&Path>) -> (Option<Config>, Vec<Finding>) {
     let mut findings = Vec::new();
     let Some(root) = only_document(text, &mut findings) else { return (None, findings) };
-    shape::check(&root, &schema::whole(), &mut findings);
+    shape::check(&root, schema::whole(), &mut findings);
     if has_errors(&findings) {
         return (None, findings);
     }

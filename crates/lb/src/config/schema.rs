@@ -3,16 +3,24 @@
 use super::model::Config;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// Made once: a file is checked at every reload.
+static WHOLE: LazyLock<Value> = LazyLock::new(make);
 
 /// The schema as it is published: with names for editors and without the defaults that say nothing.
 pub fn json_schema() -> Value {
-    let mut schema = whole();
+    let mut schema = whole().clone();
     schema["title"] = json!("butler-lb");
     schema
 }
 
 /// The schema without references, so that a walk over it needs no look-ups.
-pub(super) fn whole() -> Value {
+pub(super) fn whole() -> &'static Value {
+    &WHOLE
+}
+
+fn make() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);

@@ -112,6 +112,18 @@ vips: {}
 }
 
 #[test]
+fn a_path_is_part_of_one_line() {
+    for (path, good) in
+        [("/readyz?verbose", true), ("/a b", false), ("/a\\n", false), ("/a\\x01", false), ("a", false)]
+    {
+        let findings =
+            with("health: {profile: guide}", &format!("health: {{kind: https, path: \"{path}\"}}"));
+        let refused = findings.iter().any(|line| line.contains("health.path:") && line.contains(" error "));
+        assert_eq!(refused, !good, "{path}: {findings:#?}");
+    }
+}
+
+#[test]
 fn what_is_no_yaml_is_told_with_its_place() {
     one(&said("listeners: [\n"), &["not YAML", "error"]);
     one(&said(""), &["1:1 error the file is empty"]);
@@ -160,6 +172,28 @@ fn listeners_are_checked_across_fields() {
 }
 
 #[test]
+fn a_stop_that_would_be_cut_short_is_told_of() {
+    let delay =
+        |seconds: u32| with("- name: talos", &format!("- name: talos\n  deregistrationDelay: {seconds}"));
+    assert_eq!(delay(43), Vec::<String>::new());
+    one(
+        &delay(45),
+        &["8:24 warning", "listeners[1].deregistrationDelay: 45", "46 seconds", "TimeoutStopSec"],
+    );
+    // Handing the addresses over takes its time, too, and needs none where there are none.
+    let slow = |ms: u32| with("  routerId: 51", &format!("  routerId: 51\n  advertMs: {ms}"));
+    assert_eq!(slow(3000), Vec::<String>::new());
+    one(&slow(4000), &["warning", "vips[0].advertMs: 4000", "48 seconds", "terminationGracePeriodSeconds"]);
+    let alone = |seconds: u32| {
+        let listeners = GOOD.split("vips:").next().unwrap();
+        let slow = format!("- name: talos\n  deregistrationDelay: {seconds}");
+        said(&listeners.replacen("- name: talos", &slow, 1))
+    };
+    assert_eq!(alone(44), Vec::<String>::new());
+    one(&alone(45), &["a stop may take 45 seconds"]);
+}
+
+#[test]
 fn vips_are_checked_across_fields() {
     one(&with("routerId: 51", "routerId: 0"), &["a number from 1 to 255"]);
     one(&with("routerId: 51", "routerId: 51\n  version: 2"), &["VRRPv2 counts in whole seconds"]);
@@ -168,6 +202,11 @@ fn vips_are_checked_across_fields() {
     one(&with("routerId: 51", "routerId: 51\n  bfd: {}"), &["needs to know whom to watch"]);
     one(&with("routerId: 51", "routerId: 51\n  peers: [\"2001:db8::1\"]"), &["are of one family"]);
     one(&with("routerId: 51", "routerId: 51\n  peers: [192.168.30.30]"), &["is a shared address"]);
+    let source = |text: &str| with("routerId: 51", &format!("routerId: 51\n  {text}"));
+    one(&source("source: \"2001:db8::1\""), &["source and addresses are of one family"]);
+    one(&source("source: 192.168.30.30"), &["source", "is a shared address"]);
+    one(&source("source: 127.0.0.1"), &["no machine speaks from it"]);
+    one(&source("source: 192.168.30.12\n  peers: [192.168.30.12]"), &["is a peer's address too"]);
     one(
         &with("[192.168.30.30/32]", "[192.168.30.30/32, \"2001:db8::1\"]"),
         &["14:33 error", "of one family"],
@@ -200,6 +239,13 @@ fn vips_are_checked_across_fields() {
         ("http://127.0.0.1:6443/readyz", false),
         ("https://localhost:6443/readyz", false),
         ("https://127.0.0.1:x/readyz", false),
+        // What would be taken here and never answered.
+        ("https://::1/readyz", false),
+        ("https://[[::1]]/readyz", false),
+        ("https://10.0.0.1]/readyz", false),
+        ("https://[fe80::1%2]:6443/readyz", false),
+        ("https://10.0.0.1/ready z", false),
+        ("https://10.0.0.1/readyz\\n", false),
     ] {
         let findings = with("{interface: eth0}", &format!("{{localApiserver: \"{url}\"}}"));
         assert_eq!(findings.is_empty(), good, "{url}: {findings:#?}");
@@ -264,6 +310,14 @@ fn what_is_in_the_files_is_looked_at_and_never_told() {
     put("key", "secret\n");
     put("token", "two words");
     put("keys", "1 c2VjcmV0\n");
+    let allow = |mode: u32| {
+        for name in ["key", "token", "keys"] {
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(folder.path().join(name), permissions).unwrap();
+        }
+    };
+    // Not left to the umask, which another test may have changed at this moment.
+    allow(0o644);
     let error = said().unwrap_err();
     for part in ["no private key in PEM", "not a token", "sign.keyFile", "line 1", "chmod 600"] {
         assert!(error.contains(part), "{part}: {error}");
@@ -275,10 +329,7 @@ fn what_is_in_the_files_is_looked_at_and_never_told() {
     put("token", "abc.def\n");
     put("keys", "1 c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2U=\n");
     put("key", &other);
-    for name in ["key", "token", "keys"] {
-        use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
-    }
+    allow(0o600);
     let error = said().unwrap_err();
     assert!(error.contains("does not go with certFile") && error.ends_with("1 error, 0 warnings"), "{error}");
     put("key", &key);

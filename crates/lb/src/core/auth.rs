@@ -6,8 +6,9 @@
 //! restart made it forget.
 //!
 //! What one of ours has signed and not said before, with a clock that differs by more than the tolerance, is told as
-//! `Refused::Clock`. It may be a recording from before our time, so that nothing it says counts; but it may as well be a peer
-//! that lives, so that its silence must not be concluded from it.
+//! `Refused::Clock`, and nothing it says counts. Of the epoch that was heard last, or of one that the same life has begun
+//! since, it is known to be newer than what was taken: its sender lives, and only a clock was set. Of any other epoch it may
+//! be a recording from before our time.
 //!
 //! Rotation without a flap: add the new key after the old one everywhere, then move it to the front everywhere, then drop
 //! the old one. All keys are taken at any time, the first one signs.
@@ -33,6 +34,8 @@ const SET_BACK: Time = 5 * SECOND;
 const NEAR_EPOCHS: usize = 64;
 /// Of those whose stamps are far from our clock. Apart, so that recordings of old ones push nothing out that counts.
 const FAR_EPOCHS: usize = 8;
+/// Epochs that a life may have begun since it was last heard and still be known as the same.
+const NEXT_EPOCHS: u64 = 64;
 /// Shorter keys can be guessed.
 const SHORTEST_KEY: usize = 16;
 
@@ -88,6 +91,8 @@ pub struct Verifier {
 struct Heard {
     near: Vec<(u64, u64)>,
     far: Vec<(u64, u64)>,
+    /// Epoch and stamp of the last one that was taken, or is known to be newer than that.
+    latest: Option<(u64, u64)>,
 }
 
 /// The first two bytes of a message: of an advert, kind and virtual router. Every stream has a signer and stamps of its
@@ -117,6 +122,8 @@ pub enum Refused {
     Clock {
         /// How far the sender's clock is ahead of ours, in microseconds; less than 0: behind.
         ahead: i64,
+        /// It was signed after the last one that was taken from this sender. Otherwise it may be a recording.
+        newer: bool,
     },
 }
 
@@ -208,20 +215,38 @@ impl Verifier {
         let apart = stamp.abs_diff(wall);
         let far = apart > TOLERANCE;
         let stream = [message.first(), message.get(1)].map(|byte| byte.copied().unwrap_or(0));
-        let last = self.heard.entry((source, stream)).or_default().last(epoch, far);
-        if stamp <= *last {
-            return Err(Refused::Replay { behind: *last - stamp });
+        let heard = self.heard.entry((source, stream)).or_default();
+        if let Some(behind) = heard.behind(epoch, stamp) {
+            return Err(Refused::Replay { behind });
         }
-        *last = stamp;
+        let newer = heard.note(epoch, stamp, far);
         if far {
             let apart = i64::try_from(apart).unwrap_or(i64::MAX);
-            return Err(Refused::Clock { ahead: if stamp > wall { apart } else { -apart } });
+            return Err(Refused::Clock { ahead: if stamp > wall { apart } else { -apart }, newer });
         }
         Ok(message)
     }
 }
 
 impl Heard {
+    /// How much older a stamp is than the last one of its epoch, whichever clock was wrong when that was heard: within an
+    /// epoch no stamp ever goes back.
+    fn behind(&self, epoch: u64, stamp: u64) -> Option<Time> {
+        let known = self.near.iter().chain(&self.far).chain(&self.latest);
+        let last = known.filter(|(known, _)| *known == epoch).map(|(_, last)| *last).max()?;
+        last.checked_sub(stamp)
+    }
+
+    /// Remembers a stamp that is not behind. Returns whether it is known to be newer than what was taken before.
+    fn note(&mut self, epoch: u64, stamp: u64, far: bool) -> bool {
+        *self.last(epoch, far) = stamp;
+        let newer = self.latest.is_some_and(|(latest, _)| epoch.wrapping_sub(latest) <= NEXT_EPOCHS);
+        if newer || !far {
+            self.latest = Some((epoch, stamp));
+        }
+        newer
+    }
+
     /// The last stamp of an epoch, 0 for a new one.
     fn last(&mut self, epoch: u64, far: bool) -> &mut u64 {
         let (epochs, most) = if far { (&mut self.far, FAR_EPOCHS) } else { (&mut self.near, NEAR_EPOCHS) };
@@ -301,9 +326,9 @@ mod tests {
         let mut restarted = Verifier::new(keys(&[OLD]));
         let late = TOLERANCE as i64 + 1;
         let refused = restarted.open(&bytes, peer(), NOW + TOLERANCE + 1);
-        assert_eq!(refused, Err(Refused::Clock { ahead: -late }));
+        assert_eq!(refused, Err(Refused::Clock { ahead: -late, newer: false }));
         let refused = Verifier::new(keys(&[OLD])).open(&bytes, peer(), NOW - TOLERANCE - 1);
-        assert_eq!(refused, Err(Refused::Clock { ahead: late }));
+        assert_eq!(refused, Err(Refused::Clock { ahead: late, newer: false }));
     }
 
     #[test]
@@ -341,7 +366,10 @@ mod tests {
         let before = signer.sign(b"advert", peer(), NOW);
         assert!(verifier.open(&before, peer(), NOW).is_ok());
         let ahead = signer.sign(b"advert", peer(), NOW + hour);
-        assert_eq!(verifier.open(&ahead, peer(), NOW), Err(Refused::Clock { ahead: hour as i64 }));
+        assert_eq!(
+            verifier.open(&ahead, peer(), NOW),
+            Err(Refused::Clock { ahead: hour as i64, newer: true })
+        );
         assert_eq!(
             verifier.open(&ahead, peer(), NOW),
             Err(Refused::Replay { behind: 0 }),
@@ -349,8 +377,8 @@ mod tests {
         );
         let after = signer.sign(b"advert", peer(), NOW + 1);
         assert!(verifier.open(&after, peer(), NOW + 1).is_ok());
-        for old in [before, after] {
-            assert_eq!(verifier.open(&old, peer(), NOW + 1), Err(Refused::Replay { behind: 0 }));
+        for (old, behind) in [(before, hour), (after, 0)] {
+            assert_eq!(verifier.open(&old, peer(), NOW + 1), Err(Refused::Replay { behind }));
         }
     }
 
@@ -362,9 +390,62 @@ mod tests {
         for day in 1..200 {
             let recorded = Signer::new(keys(&[OLD])).sign(b"advert", peer(), NOW - day * 86_400 * SECOND);
             let ago = (day * 86_400 * SECOND) as i64;
-            assert_eq!(verifier.open(&recorded, peer(), NOW), Err(Refused::Clock { ahead: -ago }));
+            assert_eq!(
+                verifier.open(&recorded, peer(), NOW),
+                Err(Refused::Clock { ahead: -ago, newer: false })
+            );
         }
         assert_eq!(verifier.open(&now, peer(), NOW), Err(Refused::Replay { behind: 0 }));
+    }
+
+    #[test]
+    fn what_a_living_epoch_said_long_ago_is_a_replay() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let recorded: Vec<_> = (0..3000)
+            .map(|tenth| {
+                let wall = NOW + tenth * SECOND / 10;
+                let bytes = signer.sign(b"advert", peer(), wall);
+                assert!(verifier.open(&bytes, peer(), wall).is_ok());
+                bytes
+            })
+            .collect();
+        let now = NOW + 300 * SECOND;
+        for bytes in &recorded {
+            let refused = verifier.open(bytes, peer(), now);
+            assert!(matches!(refused, Err(Refused::Replay { .. })), "{refused:?}");
+        }
+        // Nor when our own clock is set, back or ahead.
+        for wall in [now - 3600 * SECOND, now + 3600 * SECOND] {
+            assert!(matches!(verifier.open(&recorded[0], peer(), wall), Err(Refused::Replay { .. })));
+        }
+    }
+
+    #[test]
+    fn what_was_heard_with_a_wrong_clock_is_not_taken_when_its_time_has_come() {
+        let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+        let hour = 3600 * SECOND;
+        assert!(verifier.open(&signer.sign(b"advert", peer(), NOW), peer(), NOW).is_ok());
+        let ahead = signer.sign(b"advert", peer(), NOW + hour);
+        assert!(verifier.open(&ahead, peer(), NOW).is_err());
+        assert_eq!(verifier.open(&ahead, peer(), NOW + hour), Err(Refused::Replay { behind: 0 }));
+    }
+
+    #[test]
+    fn a_life_whose_clock_was_set_is_known_again_and_another_is_not() {
+        let hour = 3600 * SECOND;
+        for wrong in [NOW - hour, NOW + hour] {
+            let (mut signer, mut verifier) = (Signer::new(keys(&[OLD])), Verifier::new(keys(&[OLD])));
+            let other = Signer::new(keys(&[OLD])).sign(b"advert", peer(), wrong);
+            assert!(verifier.open(&signer.sign(b"advert", peer(), NOW), peer(), NOW).is_ok());
+            let mut known = |bytes: &[u8], wall| {
+                matches!(verifier.open(bytes, peer(), wall), Err(Refused::Clock { newer: true, .. }))
+            };
+            for second in 1..4 {
+                let bytes = signer.sign(b"advert", peer(), wrong + second * SECOND);
+                assert!(known(&bytes, NOW + second * SECOND), "{second}");
+            }
+            assert!(!known(&other, NOW), "a recording of an earlier life");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod proxy;
 mod random;
 pub mod vrrp;
 
-pub use pool::{BackendId, BackendStatus, Change, Known, Manner, Pick, Pool, State, Verdict};
+pub use pool::{BackendId, BackendStatus, Change, Closing, Known, Manner, Pick, Pool, State, Verdict};
 pub use random::Random;
 
 /// Microseconds since a moment of the caller's choice that does not change while it runs. Never goes back.

@@ -37,6 +37,8 @@ pub(super) enum Ending {
     Shed,
     /// By us: the balancer ended.
     Stopped,
+    /// By us: its address is another machine's now.
+    Moved,
     NotAllowed,
     BadHeader,
     NoBackend,

@@ -23,6 +23,8 @@ use crate::{
 #[derive(Default)]
 pub(super) struct State {
     pub(super) serving: Vec<Serving>,
+    /// Nothing is served any more, and the threads are about to go: who gave them an order would wait for ever.
+    pub(super) stopping: bool,
     /// The id of the next listener.
     next: u32,
 }
@@ -60,6 +62,9 @@ pub(super) struct Bound {
 impl Handle {
     pub(super) fn apply(&self, config: &config::Config) -> Result<(), StartError> {
         let mut state = self.state.lock();
+        if state.stopping {
+            return Err(StartError::Stopping);
+        }
         let prepared = config
             .listeners
             .iter()
@@ -72,10 +77,8 @@ impl Handle {
             };
             let addresses: Vec<_> = serving.binds.iter().filter(given_up).map(|(is, _)| *is).collect();
             if !addresses.is_empty() {
-                for inbox in self.inboxes.iter() {
-                    let (listener, addresses) = (serving.shared.id, addresses.clone());
-                    inbox.send(Command::SetAside { listener, addresses });
-                }
+                let listener = serving.shared.id;
+                self.inboxes.tell_all(|_| Command::SetAside { listener, addresses: addresses.clone() });
             }
         }
         let mut old = std::mem::take(&mut state.serving);
@@ -135,7 +138,7 @@ impl Handle {
         let first = sockets::listen(configured, liveness).map_err(failed)?;
         let actual = sockets::local(&first).unwrap_or(configured);
         let mut sockets = vec![first];
-        while sockets.len() < self.inboxes.len() {
+        while sockets.len() < self.inboxes.each().len() {
             sockets.push(sockets::listen(actual, liveness).map_err(failed)?);
         }
         Ok(Bound { configured, actual, sockets })
@@ -200,21 +203,21 @@ impl Handle {
         settings: &Arc<Settings>,
         keep: &[SocketAddr],
         adopt: &[SocketAddr],
-        mut bound: Vec<Bound>,
+        bound: Vec<Bound>,
     ) {
         let (done, all_done) = mpsc::channel();
-        for inbox in self.inboxes.iter() {
-            let sockets =
-                bound.iter_mut().filter_map(|bound| Some((bound.configured, bound.sockets.pop()?))).collect();
-            inbox.send(Command::Serve {
-                shared: Arc::clone(shared),
-                settings: Arc::clone(settings),
-                keep: keep.to_vec(),
-                adopt: adopt.to_vec(),
-                sockets,
-                done: done.clone(),
-            });
-        }
+        // The first thread has the first socket of every address, as steering takes it to be. They stay in this order as long as no
+        // other process listens there too; with one, it is only other threads that are used first.
+        let mut bound: Vec<_> =
+            bound.into_iter().map(|bound| (bound.configured, bound.sockets.into_iter())).collect();
+        self.inboxes.tell_all(|_| Command::Serve {
+            shared: Arc::clone(shared),
+            settings: Arc::clone(settings),
+            keep: keep.to_vec(),
+            adopt: adopt.to_vec(),
+            sockets: bound.iter_mut().filter_map(|(at, sockets)| Some((*at, sockets.next()?))).collect(),
+            done: done.clone(),
+        });
         drop(done);
         all_done.iter().for_each(drop);
     }

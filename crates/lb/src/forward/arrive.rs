@@ -12,15 +12,16 @@ use super::{
     access::Ending,
     link::{BACKEND, CLIENT, End, Link, Phase},
     mover::{Broken, First},
-    shared::{Choice, Queue, Waiter},
+    shared::{Choice, Fault, Waiter},
     slab::Key,
     sockets,
     worker::Worker,
 };
 use crate::config::ProxyProtocol;
 
-/// Clients that are taken from one listener before the connections that are there get their turn.
-const BATCH: usize = 64;
+/// Clients that are taken from one listener before the connections that are there get their turn: a flood of new ones holds
+/// them up by some tenths of a millisecond.
+pub(super) const BATCH: usize = 8;
 
 impl Worker {
     /// Takes the clients that wait at a listener.
@@ -65,35 +66,34 @@ impl Worker {
         self.dial(key);
     }
 
-    /// Chooses a backend and sets out for it, until one is on its way or there is none left.
+    /// Chooses a newcomer's backend and sets out for it, until one is on its way or there is none left.
     pub(super) fn dial(&mut self, key: Key) {
+        self.set_out(key, None);
+    }
+
+    /// The same, beginning with what was chosen already.
+    fn set_out(&mut self, key: Key, mut chosen: Option<Choice>) {
         loop {
             let Some(link) = self.links.get_mut(key) else { return };
             let Some(Some(local)) = self.listeners.get_mut(link.listener as usize) else { return };
-            let waiter = Waiter { thread: self.number, key };
-            let client = sockets::plain(link.client().ip());
             let settings = &local.settings;
-            let waited = link.phase == Phase::Waiting;
-            let queue = if waited { Queue::Again } else { Queue::UpTo(settings.queue_length) };
-            let (id, address) = match local.shared.choose(self.now, client, &link.tried, waiter, queue) {
+            let choice = chosen.take().unwrap_or_else(|| {
+                let waiter = Waiter { thread: self.number, key };
+                let client = sockets::plain(link.client().ip());
+                local.shared.choose(self.now, client, waiter, settings.queue_length)
+            });
+            let (id, address) = match choice {
                 Choice::To(id, address) => (id, address),
-                Choice::Wait if waited => return,
                 Choice::Wait => {
                     link.enter(Phase::Waiting, self.now);
                     self.wheel.set(key.index, self.now.saturating_add(settings.queue));
                     return self.watch_waiting(key);
                 }
                 Choice::Full => return self.close(key, Ending::NoRoom),
-                Choice::Refuse => {
-                    if waited {
-                        // The place that it was offered is of use to another one, perhaps.
-                        local.shared.pass_on();
-                    }
-                    return self.close(key, Ending::NoBackend);
-                }
+                Choice::Refuse => return self.close(key, Ending::NoBackend),
             };
             link.backend = Some(id);
-            if waited {
+            if link.phase == Phase::Waiting {
                 // It may have been allowed to wait longer than a backend may take.
                 self.wheel.set(key.index, self.now.saturating_add(settings.connect));
             }
@@ -120,11 +120,10 @@ impl Worker {
                     }
                     return;
                 }
-                Err(errno) => {
-                    if !self.give_up(key, errno) {
-                        return;
-                    }
-                }
+                Err(errno) => match self.give_up(key, errno) {
+                    Some(other) => chosen = Some(other),
+                    None => return,
+                },
             }
         }
     }
@@ -158,34 +157,33 @@ impl Worker {
 
     /// A backend was not reached, or was lost before it had a part in anything.
     pub(super) fn on_refusal(&mut self, key: Key, errno: Errno) {
-        if self.give_up(key, errno) {
-            self.dial(key);
+        if let Some(other) = self.give_up(key, errno) {
+            self.set_out(key, Some(other));
         }
     }
 
-    /// Leaves a backend. `true`: another one may be tried.
-    pub(super) fn give_up(&mut self, key: Key, errno: Errno) -> bool {
-        let Some(link) = self.links.get_mut(key) else { return false };
-        let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return false };
+    /// Leaves a backend, in exchange for what is tried next, if anything is.
+    pub(super) fn give_up(&mut self, key: Key, errno: Errno) -> Option<Choice> {
+        let link = self.links.get_mut(key)?;
+        let local = self.listeners.get(link.listener as usize)?.as_ref()?;
         link.ends[BACKEND] = End::default();
         link.kept_alive = false;
         // A part of our own preface may be left; the next backend gets a whole one, and then what the client has said.
         let unsent = link.preface.saturating_sub(link.moved[CLIENT]);
         self.mover.drop_first(&mut link.held[CLIENT], usize::try_from(unsent).unwrap_or(usize::MAX));
         (link.moved[CLIENT], link.preface) = (0, 0);
-        let Some(id) = link.backend.take() else { return false };
-        if ours(errno) {
-            local.shared.closed(id, self.now);
-        } else {
-            local.shared.failed(id, self.now);
-        }
+        let id = link.backend.take()?;
+        let fault = if ours(errno) { Fault::Ours } else { Fault::Theirs };
         link.tried.push(id);
         if link.tried.len() >= local.settings.tries {
+            local.shared.given_up(id, self.now, fault);
             self.close(key, Ending::NoBackend);
-            return false;
+            return None;
         }
         local.counters.retried.add(1);
-        true
+        let waiter = Waiter { thread: self.number, key };
+        let client = sockets::plain(link.client().ip());
+        Some(local.shared.choose_again(self.now, client, &link.tried, waiter, fault))
     }
 
     /// The backend is there. `heard`: the client has just been listened to.
@@ -194,7 +192,7 @@ impl Worker {
         let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
         let settings = &local.settings;
         link.enter(Phase::Open, self.now);
-        link.active = self.now;
+        (link.active, link.heard) = (self.now, self.now);
         local.counters.opened.add(1);
         if let Some(id) = link.backend {
             local.shared.opened(id, self.now);
@@ -218,26 +216,19 @@ impl Worker {
         {
             sockets::acknowledge(socket);
         }
-        for side in [CLIENT, BACKEND] {
-            if !link.ends[side].watched
-                && let Err(errno) = self.mover.watch(&mut link.ends[side], key, side, false)
-            {
-                tracing::error!(%errno, "a socket cannot be watched");
-                self.on_break(key, Broken { end: side, by_writing: false, errno });
-                return;
-            }
+        if let Err((end, errno)) = self.watch_both(key) {
+            tracing::error!(%errno, "a socket cannot be watched");
+            self.on_break(key, Broken { end, by_writing: false, errno });
         }
     }
 
-    /// There is room for a connection that waits, if it still does.
-    pub(super) fn on_room(&mut self, listener: u32, key: Key) {
-        match self.links.get_mut(key) {
-            Some(link) if link.phase == Phase::Waiting => self.dial(key),
-            _ => {
-                if let Some(Some(local)) = self.listeners.get(listener as usize) {
-                    local.shared.pass_on();
-                }
-            }
+    /// A connection that waits has a place now. If it does not wait any more, the place is the next one's.
+    pub(super) fn on_room(&mut self, listener: u32, key: Key, choice: Choice) {
+        if self.links.get_mut(key).is_some_and(|link| link.phase == Phase::Waiting) {
+            return self.set_out(key, Some(choice));
+        }
+        if let (Choice::To(id, _), Some(Some(local))) = (choice, self.listeners.get(listener as usize)) {
+            local.shared.closed(id, self.now);
         }
     }
 }

@@ -23,12 +23,17 @@ use super::{
     bell::Bell,
     clock::Clock,
     health::{Charge, Keeper, TargetError},
-    inbox::{Command, Inbox},
+    inbox::{Command, Inbox, Inboxes},
     mover::Tuning,
     shared::Shared,
+    spread::Spread,
     worker::{Start, Worker},
 };
-use crate::{config, core::BackendId};
+use crate::{
+    config,
+    core::{BackendId, Pool, Time},
+    sys,
+};
 
 /// Makes balancers.
 #[derive(Debug)]
@@ -74,6 +79,9 @@ pub enum StartError {
         /// What is wrong with them.
         source: TargetError,
     },
+    /// A reload after a stop has begun.
+    #[error("it is stopping")]
+    Stopping,
     /// The number of threads.
     #[error("threads can only be changed by a restart")]
     Threads,
@@ -105,7 +113,8 @@ pub enum UnknownError {
 pub struct Handle {
     pub(super) clock: Clock,
     pub(super) seed: u64,
-    pub(super) inboxes: Arc<[Arc<Inbox>]>,
+    pub(super) inboxes: Arc<Inboxes>,
+    spread: Arc<Spread>,
     /// Locked for as long as a reload takes.
     pub(super) state: Mutex<State>,
     /// The listeners again, for who must not wait for a reload.
@@ -123,13 +132,14 @@ impl LoadBalancer {
         raise_limit();
         let clock = Clock::start();
         let count = threads(config);
-        let inboxes = (0..count).map(|_| Inbox::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let inboxes = Inboxes::new(count).map(Arc::new).map_err(StartError::Prepare)?;
         let bell = Bell::new().map(Arc::new).map_err(StartError::Prepare)?;
         let charge = Arc::new(Charge { bell, over: AtomicBool::new(false), kept: Mutex::default() });
         let handle = Handle {
             clock,
             seed: options.seed,
-            inboxes: inboxes.map_err(StartError::Prepare)?.into(),
+            inboxes,
+            spread: Arc::new(Spread::new(count, options.tuning.least_threads)),
             state: Mutex::default(),
             known: RwLock::default(),
             charge,
@@ -162,7 +172,7 @@ fn raise_limit() {
 impl Handle {
     /// Puts another configuration into force, in place: connections stay, listeners that are in both are never closed.
     pub fn reload(&self, config: &config::Config) -> Result<(), StartError> {
-        if threads(config) != self.inboxes.len() {
+        if threads(config) != self.inboxes.each().len() {
             return Err(StartError::Threads);
         }
         self.apply(config)
@@ -177,7 +187,14 @@ impl Handle {
 
     /// Connections that are there now.
     pub fn connections(&self) -> u64 {
-        self.open.iter().map(|open| open.load(Ordering::Relaxed)).sum()
+        // Those that move first: who arrives meanwhile is counted twice rather than not at all.
+        let moving: u64 = self.inboxes.each().iter().map(Inbox::moving).sum();
+        moving + self.open.iter().map(|open| open.load(Ordering::Relaxed)).sum::<u64>()
+    }
+
+    /// Threads that new connections go to, and those that there are.
+    pub fn threads(&self) -> (usize, usize) {
+        (self.spread.used(), self.inboxes.each().len())
     }
 
     /// Whether a listener is there and would find a healthy backend for a connection. Answers at once, also while a reload
@@ -192,28 +209,27 @@ impl Handle {
 
     /// No new connections for a backend; those that are there may end within the deregistration delay.
     pub fn drain(&self, listener: &str, backend: &str) -> Result<(), UnknownError> {
-        let now = self.clock.now();
-        self.change(listener, backend, |pool, id| pool.drain(id, now))
+        self.change(listener, backend, |pool, id, now| pool.drain(id, now))
     }
 
     /// Takes a backend back that was drained.
     pub fn undrain(&self, listener: &str, backend: &str) -> Result<(), UnknownError> {
-        let now = self.clock.now();
-        self.change(listener, backend, |pool, id| pool.undrain(id, now))
+        self.change(listener, backend, |pool, id, now| pool.undrain(id, now))
     }
 
-    /// Ends connections of clients that came by one of these addresses: it has moved to another machine, so that they would
+    /// Cuts connections of clients that came by one of these addresses: it has moved to another machine, so that they would
     /// never end by themselves.
     pub fn leave(&self, addresses: &[IpAddr]) {
         let addresses: Arc<[IpAddr]> = addresses.into();
-        for inbox in self.inboxes.iter() {
-            inbox.send(Command::Leave { addresses: Arc::clone(&addresses) });
-        }
+        self.inboxes.tell_all(|_| Command::Leave { addresses: Arc::clone(&addresses) });
     }
 
-    /// Takes no more connections, waits until those that are there have ended or `grace` is over, and ends.
+    /// Takes no more connections, and no more reloads; waits until those that are there have ended or `grace` is over, and ends.
     pub fn stop(&self, grace: Duration) {
-        let listeners = std::mem::take(&mut self.state.lock().serving);
+        let mut state = self.state.lock();
+        state.stopping = true;
+        let listeners = std::mem::take(&mut state.serving);
+        drop(state);
         self.known.write().clear();
         for serving in &listeners {
             self.serve(&serving.shared, &serving.settings, &[], &[], Vec::new());
@@ -229,12 +245,13 @@ impl Handle {
         &self,
         listener: &str,
         backend: &str,
-        change: impl FnOnce(&mut crate::core::Pool, BackendId),
+        change: impl FnOnce(&mut Pool, BackendId, Time),
     ) -> Result<(), UnknownError> {
+        let now = self.clock.now();
         let state = self.state.lock();
         let serving = state.serving.iter().find(|serving| serving.shared.name == listener);
         let serving = serving.ok_or_else(|| UnknownError::Listener(listener.to_owned()))?;
-        if !serving.shared.change(backend, change) {
+        if !serving.shared.change(backend, now, |pool, id| change(pool, id, now)) {
             return Err(UnknownError::Backend { listener: listener.to_owned(), backend: backend.to_owned() });
         }
         self.charge.bell.ring();
@@ -258,17 +275,21 @@ impl Handle {
         };
         let keeper = Keeper::new(self.clock, Arc::clone(&self.charge));
         spawn("lb-health".to_owned(), Box::new(|| keeper.run()))?;
-        for (number, (inbox, open)) in self.inboxes.iter().zip(&self.open).enumerate() {
+        for (number, open) in self.open.iter().enumerate() {
             let worker = Worker::new(Start {
                 number,
                 clock: self.clock,
-                inbox: Arc::clone(inbox),
+                inboxes: Arc::clone(&self.inboxes),
+                spread: Arc::clone(&self.spread),
                 open: Arc::clone(open),
                 tuning: options.tuning,
                 log: log.clone(),
             });
             let worker = worker.map_err(StartError::Prepare)?;
             let run = move || {
+                if let Err(errno) = sys::take_short_turns() {
+                    tracing::debug!(%errno, "no shorter turns on a core: answers can be late on a busy machine");
+                }
                 let guard = Irreplaceable(number);
                 match worker.run() {
                     Ok(()) => std::mem::forget(guard),
@@ -285,9 +306,7 @@ impl Handle {
     fn end(&self) {
         self.charge.over.store(true, Ordering::Release);
         self.charge.bell.ring();
-        for inbox in self.inboxes.iter() {
-            inbox.send(Command::End);
-        }
+        self.inboxes.tell_all(|_| Command::End);
         // The log ends when those who write to it have.
         for thread in self.threads.lock().drain(..).rev() {
             if thread.join().is_err() {

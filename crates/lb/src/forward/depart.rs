@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use rustix::event::epoll;
+
 use super::{
     access::{Ending, Record},
     counters::Counters,
@@ -14,9 +16,11 @@ use super::{
     sockets,
     worker::Worker,
 };
-use crate::core::{BackendId, SECOND, Time};
+use crate::core::{BackendId, Closing, Time};
 
-const JUST_NOW: Time = SECOND;
+/// Clients that ask and ask of a backend that hears nothing keep nothing busy: after so many times of what is idle, its silence
+/// counts alone.
+const SILENT: Time = 3;
 
 impl Worker {
     /// Ends a connection.
@@ -26,12 +30,12 @@ impl Worker {
         for held in &mut link.held {
             self.mover.discard(held);
         }
-        // A cut takes with it what the client has not received yet, so bytes of just now are let through first.
         // One that was told that the backend has ended knows already.
-        let fresh = ending == Ending::BackendCut
-            && (link.ends[CLIENT].shut || self.now.saturating_sub(link.active) < JUST_NOW);
-        let cuts = [(CLIENT, ending.cuts_client() && !fresh), (BACKEND, ending.cuts_backend())];
-        for (side, cut) in cuts {
+        let knows = ending == Ending::BackendCut && link.ends[CLIENT].shut;
+        if ending == Ending::BackendCut && !knows {
+            self.say_farewell(&mut link);
+        }
+        for (side, cut) in [(CLIENT, ending.cuts_client() && !knows), (BACKEND, ending.cuts_backend())] {
             if let Some(socket) = link.ends[side].fd()
                 && cut
             {
@@ -51,20 +55,43 @@ impl Worker {
         }
     }
 
+    /// Has a client receive what its backend has said before that was cut off, and then learn of the cut.
+    fn say_farewell(&mut self, link: &mut Link) {
+        let watched = link.ends[CLIENT].watched;
+        let Some(socket) = link.ends[CLIENT].take() else { return };
+        if watched {
+            // Whatever it says from now on is of no interest.
+            let _ = epoll::delete(&self.mover.epoll, &socket);
+        }
+        self.farewells.add(socket, self.now);
+    }
+
     /// Ends connections, the longest quiet ones first, for as long as there is a number left to take from.
     pub(super) fn shed(
         &mut self,
         listener: u32,
         backend: Option<BackendId>,
         count: &AtomicU32,
-        gently: bool,
+        which: Closing,
     ) {
-        let young = if gently { self.now.saturating_sub(self.young) } else { Time::MAX };
+        let Some(Some(local)) = self.listeners.get(listener as usize) else { return };
+        let before = |age: Time| self.now.checked_sub(age);
+        let idle = local.settings.unready_idle;
+        let (old, quiet, silent) = (before(self.young), before(idle), before(SILENT * idle));
+        let is_meant = |link: &Link| match which {
+            Closing::Any => true,
+            Closing::Old => old.is_some_and(|old| link.accepted < old),
+            Closing::Idle => {
+                link.phase == Phase::Open
+                    && (quiet.is_some_and(|quiet| link.active <= quiet)
+                        || silent.is_some_and(|silent| link.heard <= silent))
+            }
+        };
         let mut candidates: Vec<(u64, Key)> = self
             .links
             .iter()
             .filter(|(_, link)| link.listener == listener && (backend.is_none() || link.backend == backend))
-            .filter(|(_, link)| link.accepted < young)
+            .filter(|(_, link)| is_meant(link))
             .map(|(key, link)| (link.active, key))
             .collect();
         candidates.sort_unstable_by_key(|(active, _)| *active);
@@ -77,7 +104,8 @@ impl Worker {
         }
     }
 
-    /// Ends connections to addresses that have moved to another machine: nothing of ours reaches their clients any more.
+    /// Ends connections to addresses that have moved to another machine. Nothing of ours reaches their clients any more, so they
+    /// are cut: an end would be repeated by the kernel until it gives up.
     pub(super) fn leave(&mut self, addresses: &[IpAddr]) {
         let came_by = |link: &Link| {
             link.ends[CLIENT].fd().and_then(sockets::local).map(|local| local.ip().to_canonical())
@@ -86,7 +114,7 @@ impl Worker {
             self.links.iter().filter(|(_, link)| came_by(link).is_some_and(|ip| addresses.contains(&ip)));
         let keys: Vec<Key> = gone.map(|(key, _)| key).collect();
         for key in keys {
-            self.close(key, Ending::Stopped);
+            self.close(key, Ending::Moved);
         }
     }
 
@@ -95,6 +123,7 @@ impl Worker {
         for key in keys {
             self.close(key, Ending::Stopped);
         }
+        self.farewells.end();
         self.listeners.clear();
     }
 
@@ -127,6 +156,6 @@ fn count(counters: &Counters, ending: Ending) {
         Ending::BadHeader => counters.bad_header.add(1),
         Ending::NoBackend => counters.no_backend.add(1),
         Ending::NoRoom => counters.no_room.add(1),
-        Ending::Done | Ending::Stopped => {}
+        Ending::Done | Ending::Stopped | Ending::Moved => {}
     }
 }

@@ -3,19 +3,48 @@
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
-    sync::{Arc, atomic::AtomicU32, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+        mpsc::Sender,
+    },
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-use super::{bell::Bell, settings::Settings, shared::Shared, slab::Key};
-use crate::core::BackendId;
+use super::{
+    bell::Bell,
+    link::Link,
+    settings::Settings,
+    shared::{Choice, Shared},
+    slab::Key,
+};
+use crate::core::{BackendId, Closing};
 
 #[derive(Debug)]
 pub(super) struct Inbox {
     commands: Mutex<Vec<Command>>,
     bell: Bell,
+    /// Connections in it that come from another thread.
+    moving: AtomicU64,
+}
+
+/// The inboxes of all threads.
+#[derive(Debug)]
+pub(super) struct Inboxes {
+    each: Box<[Inbox]>,
+    /// Held while all threads are told the same, and while connections change their thread: an order reaches each of them on
+    /// one thread or on the other.
+    orders: Mutex<()>,
+}
+
+/// A connection on its way to another thread, with what that one needs to know of its listener.
+#[derive(Debug)]
+pub(super) struct Moving {
+    pub(super) link: Link,
+    pub(super) shared: Arc<Shared>,
+    pub(super) settings: Arc<Settings>,
 }
 
 #[derive(Debug)]
@@ -31,13 +60,14 @@ pub(super) enum Command {
         sockets: Vec<(SocketAddr, OwnedFd)>,
         done: Sender<()>,
     },
-    /// There is room for a connection that waits.
-    Room { listener: u32, key: Key },
+    /// A connection that waits has a place now, or will never have one. Whoever is not there any more gives it back.
+    Room { listener: u32, key: Key, choice: Choice },
     /// End connections of clients that came by one of these addresses, which is not here any more.
     Leave { addresses: Arc<[IpAddr]> },
-    /// End connections, the longest quiet ones first; gently: only such that have been there for a while. All threads take
-    /// from the same number.
-    Close { listener: u32, backend: Option<BackendId>, count: Arc<AtomicU32>, gently: bool },
+    /// End connections, the longest quiet ones first. All threads take from the same number.
+    Close { listener: u32, backend: Option<BackendId>, count: Arc<AtomicU32>, which: Closing },
+    /// Connections that another thread has no time for.
+    Take(Vec<Moving>),
     /// End everything and return.
     End,
 }
@@ -46,7 +76,7 @@ pub(super) enum Command {
 
 impl Inbox {
     pub(super) fn new() -> Result<Self, Errno> {
-        Ok(Self { commands: Mutex::default(), bell: Bell::new()? })
+        Ok(Self { commands: Mutex::default(), bell: Bell::new()?, moving: AtomicU64::new(0) })
     }
 
     pub(super) fn send(&self, command: Command) {
@@ -65,5 +95,45 @@ impl Inbox {
 
     pub(super) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// Connections of another thread.
+    pub(super) fn hand(&self, links: Vec<Moving>) {
+        self.moving.fetch_add(links.len() as u64, Ordering::Relaxed);
+        self.send(Command::Take(links));
+    }
+
+    /// So many of them are counted by the thread itself now.
+    pub(super) fn arrived(&self, count: u64) {
+        // Who sees that they do not move any more sees that they are counted.
+        self.moving.fetch_sub(count, Ordering::Release);
+    }
+
+    pub(super) fn moving(&self) -> u64 {
+        self.moving.load(Ordering::Acquire)
+    }
+}
+
+// === impl Inboxes ===
+
+impl Inboxes {
+    pub(super) fn new(count: usize) -> Result<Self, Errno> {
+        let each = (0..count).map(|_| Inbox::new()).collect::<Result<_, _>>()?;
+        Ok(Self { each, orders: Mutex::default() })
+    }
+
+    pub(super) fn each(&self) -> &[Inbox] {
+        &self.each
+    }
+
+    /// Tells every thread something, by its number.
+    pub(super) fn tell_all(&self, mut order: impl FnMut(usize) -> Command) {
+        let _orders = self.orders.lock();
+        self.each.iter().enumerate().for_each(|(number, inbox)| inbox.send(order(number)));
+    }
+
+    /// No orders are given to all threads for as long as this is held.
+    pub(super) fn no_orders(&self) -> MutexGuard<'_, ()> {
+        self.orders.lock()
     }
 }

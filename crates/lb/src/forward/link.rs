@@ -40,6 +40,8 @@ pub(super) struct Link {
     pub(super) since: Time,
     /// When the last byte moved.
     pub(super) active: Time,
+    /// When the backend said something last.
+    pub(super) heard: Time,
 }
 
 /// The addresses that a PROXY header names.
@@ -69,6 +71,8 @@ pub(super) struct End {
     pub(super) hung: bool,
     /// The connection is dead, and not because of what we have done.
     pub(super) lost: bool,
+    /// It takes nothing any more. What it has said before ends with a cut, whatever the kernel calls it.
+    pub(super) deaf: bool,
     /// It has more to say than one turn allows, and waits for the next.
     pub(super) queued: bool,
     /// Its last word is in its socket, and nothing was lost: a short read is the end of what there is after all.
@@ -123,6 +127,7 @@ impl Link {
             accepted: now,
             since: now,
             active: now,
+            heard: now,
         }
     }
 
@@ -146,6 +151,17 @@ impl Link {
     pub(super) fn is_lost(&self, end: usize) -> bool {
         let side = &self.ends[end];
         side.lost && side.ended && !side.shut && matches!(self.held[end], Held::Nothing)
+    }
+
+    /// An end takes nothing any more, and has nothing more to say, or nobody to say it to.
+    pub(super) fn is_done_with(&self, end: usize) -> bool {
+        let other = &self.ends[1 - end];
+        self.ends[end].deaf && (other.deaf || !other.blocked)
+    }
+
+    /// The end that takes nothing any more, while the other one still receives what it has said.
+    pub(super) fn deaf(&self) -> Option<usize> {
+        [CLIENT, BACKEND].into_iter().find(|end| self.ends[*end].deaf)
     }
 
     /// Who the client is, as far as is known.
@@ -174,6 +190,11 @@ impl End {
 
     pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.fd.as_ref()
+    }
+
+    /// For what is to outlive its link.
+    pub(super) fn take(&mut self) -> Option<OwnedFd> {
+        self.fd.take()
     }
 }
 

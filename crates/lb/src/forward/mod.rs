@@ -1,9 +1,10 @@
 //! The data plane: accepts, chooses, connects, copies. One thread per core, each with its own listening sockets and its own
-//! epoll; one more for health checks.
+//! epoll, as few of them in use as have the time; one more for health checks.
 //!
 //! ```text
 //! balancer  the handle: start, drain, stop         apply    reload           status   how things are
-//! worker    a thread's loop      arrive, preface   a connection's way in      depart   its way out
+//! worker    a thread's loop      arrive, preface   a connection's way in      depart, farewell   its way out
+//! spread    how many threads are in use            handover   a connection's way to another thread
 //! mover     bytes                link, slab, wheel, turns   what a thread keeps of its connections
 //! health    checks, and what pools ask for in time
 //! shared    what threads share of a listener       inbox, counters, access   how they hear and tell
@@ -17,6 +18,8 @@ mod bell;
 mod clock;
 mod counters;
 mod depart;
+mod farewell;
+mod handover;
 mod health;
 mod inbox;
 mod link;
@@ -26,6 +29,7 @@ mod settings;
 mod shared;
 mod slab;
 mod sockets;
+mod spread;
 mod status;
 #[cfg(test)]
 mod tests;

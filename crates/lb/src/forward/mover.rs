@@ -34,6 +34,8 @@ pub struct Tuning {
     /// A connection that is younger is not shed for the sake of even shares: it is likely to end by itself, and its client
     /// to be in the middle of something.
     pub young: Duration,
+    /// Threads that are in use even if fewer would have the time.
+    pub least_threads: usize,
 }
 
 /// Bytes that one link may move before the others get their turn.
@@ -102,7 +104,13 @@ enum Filled {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { buffer: 16 << 10, splice_after: Some(1), pipe: 1 << 20, young: Duration::from_secs(5) }
+        Self {
+            buffer: 16 << 10,
+            splice_after: Some(1),
+            pipe: 1 << 20,
+            young: Duration::from_secs(5),
+            least_threads: 1,
+        }
     }
 }
 
@@ -130,8 +138,11 @@ impl Mover {
         let mut budget = TURN;
         let mut full = 0;
         loop {
-            if link.ends[1 - from].blocked || !self.flush(link, key, from)? {
+            if link.ends[1 - from].deaf || link.ends[1 - from].blocked || !self.flush(link, key, from)? {
                 return Ok(Flow::Rest);
+            }
+            if link.ends[from].ended && link.ends[from].deaf {
+                return Err(Broken { end: from, by_writing: false, errno: Errno::CONNRESET });
             }
             if link.ends[from].ended {
                 return pass_on_the_end(link, from);

@@ -15,6 +15,8 @@ pub(super) struct Settings {
     pub(super) connect: Time,
     pub(super) tries: usize,
     pub(super) idle: Time,
+    /// Quiet for so long, a connection to a backend that is not ready is closed.
+    pub(super) unready_idle: Time,
     pub(super) queue_length: usize,
     pub(super) queue: Time,
     pub(super) liveness: Liveness,
@@ -47,6 +49,9 @@ impl Settings {
             connect: times.connect_ms.saturating_mul(1000),
             tries: times.tries.max(1) as usize,
             idle: times.idle.saturating_mul(1_000_000),
+            unready_idle: config::UNREADY_IDLE
+                .min(listener.rebalance.close_unready)
+                .saturating_mul(1_000_000),
             queue_length: listener.queue.length as usize,
             queue: listener.queue.timeout_ms.saturating_mul(1000),
             liveness: liveness(listener),

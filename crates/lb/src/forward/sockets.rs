@@ -12,6 +12,8 @@ use rustix::{
     net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt},
 };
 
+use crate::sys;
+
 /// Connections that the kernel keeps for us to accept; it takes less where `net.core.somaxconn` is lower.
 const BACKLOG: i32 = 65_535;
 
@@ -22,7 +24,8 @@ pub(super) struct Liveness {
     pub(super) keepalive: Duration,
 }
 
-/// A listening socket of one thread. Every thread has its own for the same address, and the kernel spreads clients over them.
+/// A listening socket of one thread. Every thread has its own for the same address, and the kernel spreads clients over them,
+/// or over the first few, see [`steer`].
 pub(super) fn listen(address: SocketAddr, liveness: Liveness) -> Result<OwnedFd, Errno> {
     let socket = stream(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -39,6 +42,21 @@ pub(super) fn listen(address: SocketAddr, liveness: Liveness) -> Result<OwnedFd,
     net::bind(&socket, &address)?;
     net::listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Has the kernel spread new clients of an address over the first so many of its sockets. One of them can be told for all.
+pub(super) fn steer(socket: &OwnedFd, sockets: usize) -> Result<(), Errno> {
+    let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let random = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM).cast_unsigned();
+    let any_of = u32::try_from(sockets.max(1)).unwrap_or(u32::MAX);
+    sys::attach_steering(
+        socket,
+        &[
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, random),
+            step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, any_of),
+            step(libc::BPF_RET | libc::BPF_A, 0),
+        ],
+    )
 }
 
 /// A socket that is on its way to a backend. `Ok` does not say that it has arrived. The last packet of the handshake waits

@@ -20,15 +20,18 @@ use rustix::{
 
 use super::{
     access::{Ending, Log},
+    arrive::BATCH,
     clock::Clock,
     counters::Counters,
-    inbox::{Command, Inbox},
+    farewell::{Farewells, PATIENCE},
+    inbox::{Command, Inbox, Inboxes},
     link::{BACKEND, CLIENT, Link, Phase},
     mover::{Broken, Flow, Mover, Tuning, key_of},
     settings::Settings,
     shared::Shared,
     slab::{Key, Slab},
     sockets,
+    spread::{Pace, Spread},
     turns::Turns,
 };
 use crate::core::Time;
@@ -40,7 +43,7 @@ const INBOX: u64 = (1 << 33) - 1;
 const PLACE_BITS: u32 = 12;
 const PLACES: u64 = 1 << PLACE_BITS;
 /// Batches of clients that are taken from a socket before it is closed: as many as the kernel keeps, and no endless flood.
-const LAST_ROUNDS: usize = 1024;
+const LAST_ROUNDS: usize = (1 << 16) / BATCH;
 /// After so many connections it is looked at again whether backends are near.
 const LOOK_AGAIN: u8 = 63;
 /// How long accepting rests when there are no descriptors left.
@@ -56,15 +59,21 @@ pub(super) struct Worker {
     /// By the listener's id. One that is gone stays while it has connections, and is forgotten by a later reload.
     pub(super) listeners: Vec<Option<Local>>,
     pub(super) log: Option<Log>,
-    /// Connections below this age are not shed gently.
+    /// Connections below this age are not shed for the sake of even shares.
     pub(super) young: Time,
-    inbox: Arc<Inbox>,
+    pub(super) inboxes: Arc<Inboxes>,
+    pub(super) spread: Arc<Spread>,
+    pace: Pace,
+    /// Connections that have come from another thread, and are not counted here yet.
+    pub(super) taken: u64,
     /// Listening sockets on their way from one listener to another, within one reload.
     aside: Vec<(SocketAddr, OwnedFd)>,
     /// How many connections there are, for others to see.
     open: Arc<AtomicU64>,
     /// Links that have more to move, once the others had their turn.
     again: Turns,
+    /// Clients that are cut once they have received everything.
+    pub(super) farewells: Farewells,
     /// Accepting rests until then.
     resting: Option<Time>,
     over: bool,
@@ -90,7 +99,8 @@ pub(super) struct Near {
 pub(super) struct Start {
     pub(super) number: usize,
     pub(super) clock: Clock,
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) inboxes: Arc<Inboxes>,
+    pub(super) spread: Arc<Spread>,
     pub(super) open: Arc<AtomicU64>,
     pub(super) tuning: Tuning,
     pub(super) log: Option<Log>,
@@ -116,7 +126,8 @@ impl Near {
 impl Worker {
     pub(super) fn new(start: Start) -> Result<Self, Errno> {
         let mover = Mover::new(start.tuning)?;
-        epoll::add(&mover.epoll, start.inbox.bell(), EventData::new_u64(INBOX), EventFlags::IN)?;
+        let inbox = start.inboxes.each().get(start.number).ok_or(Errno::INVAL)?;
+        epoll::add(&mover.epoll, inbox.bell(), EventData::new_u64(INBOX), EventFlags::IN)?;
         let now = start.clock.now();
         Ok(Self {
             number: start.number,
@@ -128,10 +139,14 @@ impl Worker {
             listeners: Vec::new(),
             log: start.log,
             young: u64::try_from(start.tuning.young.as_micros()).unwrap_or(Time::MAX),
-            inbox: start.inbox,
+            inboxes: start.inboxes,
+            spread: start.spread,
+            pace: Pace::new(now),
+            taken: 0,
             aside: Vec::new(),
             open: start.open,
             again: Turns::default(),
+            farewells: Farewells::default(),
             resting: None,
             over: false,
         })
@@ -143,39 +158,71 @@ impl Worker {
         let mut due = Vec::new();
         while !self.over {
             let timeout = self.timeout();
-            events.clear();
-            match epoll::wait(
-                &self.mover.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                timeout.as_ref(),
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-            self.now = self.clock.now();
-            for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                match key_of(token) {
-                    Some((key, side)) => self.on_socket(key, side, flags),
-                    None if token == INBOX => self.on_inbox(),
-                    None => self.on_arrivals((token >> PLACE_BITS) as usize, (token % PLACES) as usize),
-                }
-            }
-            self.go_on();
-            self.wheel.come_up(self.now, &mut due);
-            for index in due.drain(..) {
-                self.on_deadline(index);
-            }
-            self.open.store(self.links.len() as u64, Ordering::Relaxed);
+            self.turn(timeout.as_ref(), &mut events, &mut due)?;
+            self.reckon();
         }
         Ok(())
+    }
+
+    /// Tells how much there was to do in this turn, and now and then has a look at the others.
+    pub(super) fn reckon(&mut self) {
+        let now = self.clock.now();
+        let busy = self.pace.worked(self.now, now);
+        self.spread.note(self.number, &self.pace);
+        if busy.is_some_and(|busy| busy || self.spread.used() > 1) {
+            self.look_around(now);
+        }
+    }
+
+    /// Waits until there is something to do, and does it.
+    pub(super) fn turn(
+        &mut self,
+        timeout: Option<&Timespec>,
+        events: &mut Vec<Event>,
+        due: &mut Vec<u32>,
+    ) -> Result<(), Errno> {
+        events.clear();
+        match epoll::wait(&self.mover.epoll, rustix::buffer::spare_capacity(events), timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.now = self.clock.now();
+        for event in &*events {
+            let (token, flags) = (event.data.u64(), event.flags);
+            match key_of(token) {
+                Some((key, side)) => self.on_socket(key, side, flags),
+                None if token == INBOX => self.on_inbox(),
+                None => self.on_arrivals((token >> PLACE_BITS) as usize, (token % PLACES) as usize),
+            }
+        }
+        self.go_on();
+        self.wheel.come_up(self.now, due);
+        for index in due.drain(..) {
+            self.on_deadline(index);
+        }
+        self.farewells.look(self.now);
+        self.publish();
+        Ok(())
+    }
+
+    /// Tells how many connections there are.
+    pub(super) fn publish(&mut self) {
+        self.open.store((self.links.len() + self.farewells.len()) as u64, Ordering::Relaxed);
+        if self.taken > 0 {
+            self.inbox().arrived(self.taken);
+            self.taken = 0;
+        }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.inboxes.each()[self.number]
     }
 
     fn timeout(&self) -> Option<Timespec> {
         if !self.again.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let next = [self.wheel.next(), self.resting].into_iter().flatten().min()?;
+        let next = [self.wheel.next(), self.resting, self.farewells.next()].into_iter().flatten().min()?;
         Timespec::try_from(Duration::from_micros(next.saturating_sub(self.now))).ok()
     }
 
@@ -214,9 +261,12 @@ impl Worker {
         let flow = self.mover.pump(link, key, from);
         let moved = link.moved[from] - before;
         let over = link.is_over();
-        let lost = link.is_lost(from);
+        let lost = link.is_lost(from) || link.is_done_with(from);
         if moved > 0 {
             link.active = self.now;
+            if from == BACKEND {
+                link.heard = self.now;
+            }
             if let Some(Some(local)) = self.listeners.get(link.listener as usize) {
                 let counters = &local.counters;
                 if from == CLIENT { &counters.from_clients } else { &counters.from_backends }.add(moved);
@@ -249,13 +299,13 @@ impl Worker {
             return self.links.get_mut(key).is_some();
         }
         if broken.by_writing {
-            link.ends[broken.end].readable = true;
-            let before = link.moved[broken.end];
-            // The rest is worth one attempt; that it fails too changes nothing.
-            let _ = self.mover.pump(link, key, broken.end);
-            if link.moved[broken.end] > before {
-                link.active = self.now;
-            }
+            // Its end of the connection is found when all of it was read.
+            (link.ends[broken.end].deaf, link.ends[broken.end].readable) = (true, true);
+            self.mover.discard(&mut link.held[1 - broken.end]);
+            // Who goes on talking and never listens is not waited for.
+            link.active = self.now;
+            self.wheel.set(key.index, self.now + PATIENCE);
+            return self.pump(key, broken.end);
         }
         self.close(key, if broken.end == CLIENT { Ending::ClientCut } else { Ending::BackendCut });
         false
@@ -276,7 +326,7 @@ impl Worker {
         }
     }
 
-    fn on_deadline(&mut self, index: u32) {
+    pub(super) fn on_deadline(&mut self, index: u32) {
         let Some(key) = self.links.key_at(index) else { return };
         let Some(link) = self.links.get_mut(key) else { return };
         let Some(Some(local)) = self.listeners.get(link.listener as usize) else { return };
@@ -284,7 +334,13 @@ impl Worker {
         let deadline = match link.phase {
             Phase::Header | Phase::Connecting => link.since.saturating_add(settings.connect),
             Phase::Waiting => link.since.saturating_add(settings.queue),
+            Phase::Open if link.deaf().is_some() => link.active.saturating_add(PATIENCE.min(settings.idle)),
             Phase::Open => link.active.saturating_add(settings.idle),
+        };
+        let quiet = match link.deaf() {
+            Some(CLIENT) => Ending::ClientCut,
+            Some(_) => Ending::BackendCut,
+            None => Ending::Idle,
         };
         if deadline > self.now {
             if link.phase == Phase::Open && !link.kept_alive {
@@ -301,7 +357,7 @@ impl Worker {
         match link.phase {
             Phase::Header => self.close(key, Ending::BadHeader),
             Phase::Waiting => self.close(key, Ending::NoRoom),
-            Phase::Open => self.close(key, Ending::Idle),
+            Phase::Open => self.close(key, quiet),
             Phase::Connecting => self.on_refusal(key, Errno::TIMEDOUT),
         }
     }
@@ -341,8 +397,9 @@ impl Worker {
     // --- commands ---
 
     pub(super) fn on_inbox(&mut self) {
-        for command in self.inbox.take() {
+        for command in self.inbox().take() {
             match command {
+                Command::Take(links) => self.take(links),
                 Command::SetAside { listener, addresses } => self.set_aside(listener, &addresses),
                 Command::Serve { shared, settings, keep, adopt, mut sockets, done } => {
                     sockets.extend(self.aside.extract_if(.., |(address, _)| adopt.contains(address)));
@@ -350,10 +407,10 @@ impl Worker {
                     // Nobody may be waiting any more.
                     let _ = done.send(());
                 }
-                Command::Room { listener, key } => self.on_room(listener, key),
+                Command::Room { listener, key, choice } => self.on_room(listener, key, choice),
                 Command::Leave { addresses } => self.leave(&addresses),
-                Command::Close { listener, backend, count, gently } => {
-                    self.shed(listener, backend, &count, gently)
+                Command::Close { listener, backend, count, which } => {
+                    self.shed(listener, backend, &count, which)
                 }
                 Command::End => {
                     self.close_all();
@@ -371,17 +428,8 @@ impl Worker {
         new: Vec<(SocketAddr, OwnedFd)>,
     ) {
         let id = shared.id as usize;
-        if self.listeners.len() <= id {
-            self.listeners.resize_with(id + 1, || None);
-        }
-        let counters = shared.counters(self.number);
-        let local = self.listeners[id].get_or_insert_with(|| Local {
-            shared,
-            settings: Arc::clone(&settings),
-            counters,
-            sockets: Vec::new(),
-            near: Near::default(),
-        });
+        let spread = Arc::clone(&self.spread);
+        let local = self.local(shared, Arc::clone(&settings));
         for (_, socket) in local.sockets.iter().flatten().chain(&new) {
             // What is accepted from now on is as configured now; a socket that takes no options is none that we keep.
             let _ = sockets::keep_alive(socket, settings.liveness);
@@ -399,6 +447,7 @@ impl Worker {
             }
             local.sockets[place] = Some((address, socket));
         }
+        local.steer(&spread);
         for place in leaving {
             // Who has connected already is still served.
             let mut rounds = 0..LAST_ROUNDS;
@@ -411,6 +460,22 @@ impl Worker {
             self.watch_listeners();
         }
         self.forget_unused();
+    }
+
+    /// A listener as this thread has it, from now on if it did not.
+    pub(super) fn local(&mut self, shared: Arc<Shared>, settings: Arc<Settings>) -> &mut Local {
+        let id = shared.id as usize;
+        if self.listeners.len() <= id {
+            self.listeners.resize_with(id + 1, || None);
+        }
+        let counters = shared.counters(self.number);
+        self.listeners[id].get_or_insert_with(|| Local {
+            shared,
+            settings,
+            counters,
+            sockets: Vec::new(),
+            near: Near::default(),
+        })
     }
 
     /// Takes sockets from a listener, with the clients that wait at them, for another one.

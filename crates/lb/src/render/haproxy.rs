@@ -3,7 +3,7 @@
 //! Unlike most examples: watches may be quiet for a day, checks ask for readiness and not for an open port, a refused
 //! connection goes to another server at once.
 
-use super::{MONITOR, RenderError, head, is_shared};
+use super::{MONITOR, RenderError, head, is_shared, one_word};
 use crate::config::{AllDown, Balance, CheckKind, Config, HealthCheck, Listener, ProxyProtocol};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -31,6 +31,11 @@ fn missing(config: &Config) -> Result<Vec<String>, RenderError> {
             return Err(RenderError::Impossible(format!(
                 "listener {name}: HAProxy reads no token from a file; use certFile and keyFile for its health checks"
             )));
+        }
+        let health = &listener.health;
+        let texts = [("path", &health.path), ("caFile", &health.ca_file), ("certFile", &health.cert_file)];
+        for (field, text) in texts.iter().filter_map(|(field, text)| Some((field, text.as_ref()?))) {
+            one_word(&format!("listener {name}: {field}"), text)?;
         }
         if listener.rebalance.enabled {
             missing
@@ -189,7 +194,8 @@ fn monitor(config: &Config) -> String {
         let at = SocketAddr::new(MONITOR.ip(), MONITOR.port().saturating_add(index));
         let _ = write!(
             out,
-            "frontend {name}-monitor\n    bind {at}\n    mode http\n    timeout client 5s\n    \
+            // No listener's name has an underscore.
+            "frontend {name}_monitor\n    bind {at}\n    mode http\n    timeout client 5s\n    \
              monitor-uri /healthz\n    monitor fail if {{ nbsrv({name}) lt 1 }}\n\n",
             name = listener.name
         );

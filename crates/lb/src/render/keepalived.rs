@@ -3,7 +3,7 @@
 //! Unlike most examples: the check asks through HAProxy and not for a process of that name, and its failure really moves the
 //! address: it makes the machine unfit, or takes more from its priority than any peer lacks.
 
-use super::{MONITOR, RenderError, head, is_asked_through, local};
+use super::{MONITOR, RenderError, head, is_asked_through, local, one_word};
 use crate::config::{Config, Track, TrackCheck, Vip};
 use std::fmt::Write as _;
 
@@ -20,9 +20,22 @@ pub fn keepalived(config: &Config) -> Result<String, RenderError> {
                 "vip {name}: the adverts of Keepalived are not signed as ours are; remove sign"
             )));
         }
+        one_word(&format!("vip {name}: interface"), &vip.interface)?;
+        for track in &vip.track {
+            match &track.check {
+                TrackCheck::LocalApiserver(text) => one_word(&format!("vip {name}: localApiserver"), text)?,
+                TrackCheck::Interface(text) => one_word(&format!("vip {name}: track interface"), text)?,
+                // The path of its check is in the script.
+                TrackCheck::Listener(_) => {}
+            }
+        }
         if vip.bfd.is_some() {
             missing.push(format!("{name}: no BFD; a dead peer is found after three adverts."));
         }
+    }
+    for listener in &config.listeners {
+        let path = listener.health.path.as_ref();
+        path.map_or(Ok(()), |path| one_word(&format!("listener {}: path", listener.name), path))?;
     }
     missing.push(
         "Clients of a dead holder are not told: their idle connections hang until they try to write."
@@ -123,6 +136,10 @@ fn instance(vip: &Vip, config: &Config) -> String {
         (true, delay) => {
             let _ = writeln!(out, "    preempt_delay {delay}");
         }
+    }
+    if let Some(source) = vip.source {
+        let word = if vip.peers.is_empty() { "mcast_src_ip" } else { "unicast_src_ip" };
+        let _ = writeln!(out, "    {word} {source}");
     }
     block(&mut out, "unicast_peer", vip.peers.iter().map(ToString::to_string));
     block(&mut out, "virtual_ipaddress", vip.addresses.iter().cloned());

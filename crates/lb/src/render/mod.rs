@@ -39,6 +39,20 @@ fn head(program: &str, missing: &[String]) -> String {
     text
 }
 
+/// What one of the two would take for something else than a part of a word: quotes, comments, blocks, variables, conditions.
+const NOT_IN_WORDS: &str = "\"'\\#{}$!@~";
+
+/// A text of the operator that is to be one word in a generated file.
+fn one_word(field: &str, text: &str) -> Result<(), RenderError> {
+    let good = |c: char| c.is_alphanumeric() || (c.is_ascii_graphic() && !NOT_IN_WORDS.contains(c));
+    if !text.is_empty() && text.chars().all(good) {
+        return Ok(());
+    }
+    Err(RenderError::Impossible(format!(
+        "{field}: {text:?} can't be one word of a generated file; choose another name"
+    )))
+}
+
 /// Where a listener can be reached from its own machine, whoever holds the shared addresses.
 fn local(listener: &Listener, config: &Config) -> Option<SocketAddr> {
     let bind = listener.bind.iter().find(|bind| !is_shared(bind.ip(), config))?;

@@ -1,7 +1,7 @@
 //! Generated files: what must be in them. The programs themselves judge them in `tests/files.rs`.
 
 use super::*;
-use crate::config::{Config, check};
+use crate::config::{Config, TrackCheck, check};
 
 /// Everything that can be rendered, in one file.
 const FULL: &str = include_str!("../../tests/data/full.yaml");
@@ -70,6 +70,7 @@ fn keepalived_asks_through_the_proxy_and_outvotes() {
     assert!(text.contains("http://127.0.0.1:9446/healthz"), "{text}");
     let old = &text[text.find("vrrp_instance old").unwrap()..];
     assert!(old.contains("version 2\n") && old.contains("unicast_peer {\n        192.168.30.12\n"), "{old}");
+    assert!(old.contains("    unicast_src_ip 192.168.30.11\n"), "{old}");
 }
 
 #[test]
@@ -95,6 +96,30 @@ fn haproxy_judges_the_client_that_a_header_names_as_well() {
         let rule = format!("tcp-request {at} reject unless {{ src 10.0.0.0/8 192.168.0.0/16 }}");
         assert!(front.contains(&rule), "{rule}: {front}");
     }
+}
+
+#[test]
+fn what_an_operator_writes_stays_one_word() {
+    for text in ["", "/a b", "/a\nb", "/a\"b", "/a#b", "/a'b", "/a{b", "/a$b"] {
+        let mut config = full();
+        config.listeners[0].health.ca_file = Some(text.to_owned());
+        assert!(matches!(haproxy(&config), Err(RenderError::Impossible(_))), "{text}");
+        config.vips[0].track[0].check = TrackCheck::LocalApiserver(text.to_owned());
+        assert!(matches!(keepalived(&config), Err(RenderError::Impossible(_))), "{text}");
+    }
+    let mut config = full();
+    config.vips[0].interface = "!eth0".to_owned();
+    assert!(keepalived(&config).unwrap_err().to_string().contains("vip api: interface: \"!eth0\""));
+    config.listeners[0].health.ca_file = Some("/etc/bücher/ca-1.pem".to_owned());
+    assert!(haproxy(&config).unwrap().contains(" ca-file /etc/bücher/ca-1.pem"));
+}
+
+#[test]
+fn the_ports_for_keepalived_have_names_that_no_listener_has() {
+    let mut config = full();
+    config.listeners[1].name = "kubernetes-monitor".to_owned();
+    let text = haproxy(&config).unwrap();
+    assert_eq!(text.matches("frontend kubernetes-monitor\n").count(), 1, "{text}");
 }
 
 #[test]

@@ -1,21 +1,26 @@
 //! The thread that holds the virtual addresses: it waits for adverts, changes of the machine, orders and deadlines, and
 //! lets every [`Member`] do what is due. Nothing in it waits for anything else, so adverts leave in time.
 
+use super::ListenerReady;
 use super::bfd::Sessions;
 use super::lifeline::Lifelines;
 use super::machine::Machine;
 use super::member::{Hands, Member, Prepared};
-use super::resets::{Order, Resets, Watched, timespec};
+use super::resets::{Id, Order, Resets, Watched, timespec};
 use super::status::{BfdStatus, VipStatus};
 use super::wake::Waker;
-use super::{ListenerReady, sys};
 use crate::core::Time;
+use crate::sys;
 use rustix::event::{PollFd, PollFlags};
+use std::net::IpAddr;
 use std::sync::mpsc;
 use std::time::Instant;
 
 /// Between two looks at a listener of ours.
 const POLL_EVERY: Time = 50_000;
+/// Between two looks at what others claim. It is only warned of, and whoever likes can send any number of claims, past every
+/// firewall: they must not wake this thread.
+const HEAR_EVERY: Time = 100_000;
 
 /// What the thread is asked for.
 pub(super) enum Command {
@@ -33,12 +38,14 @@ pub(super) struct Agent {
     resets: Resets,
     listener_ready: ListenerReady,
     members: Vec<Member>,
+    next_id: Id,
     sessions: Sessions,
     lifelines: Lifelines,
     /// What the thread that tells clients was last told.
     watched: Vec<Watched>,
     start: Instant,
     poll_at: Time,
+    hear_at: Time,
     stopping: bool,
 }
 
@@ -69,11 +76,13 @@ impl Agent {
             resets,
             listener_ready,
             members: Vec::new(),
+            next_id: 0,
             sessions: Sessions::default(),
             lifelines: Lifelines::default(),
             watched: Vec::new(),
             start: Instant::now(),
             poll_at: 0,
+            hear_at: 0,
             stopping: false,
         }
     }
@@ -94,6 +103,10 @@ impl Agent {
                     member.receive(hands);
                 }
             });
+            if now >= self.hear_at {
+                self.hear_at = now + HEAR_EVERY;
+                self.each(now, |member, hands, _| member.hear_rivals(hands));
+            }
             self.watch_peers(&readable, now);
             self.look_at_tracks(now);
             self.each(now, |member, hands, _| member.on_timer(hands));
@@ -102,7 +115,9 @@ impl Agent {
                 self.refresh();
             }
             if self.members.iter().any(Member::is_over) {
-                self.members.retain(|member| !member.is_over());
+                for over in self.members.extract_if(.., |member| member.is_over()) {
+                    self.resets.order(Order::Sign { vip: over.id(), keys: None });
+                }
                 self.look(now);
             }
             if self.stopping && self.members.is_empty() {
@@ -118,7 +133,8 @@ impl Agent {
 
     fn wait(&self) -> Readable {
         let polled = self.members.iter().any(|member| member.tracks().need_polling()).then_some(self.poll_at);
-        let due = self.members.iter().map(Member::next_deadline).chain(polled);
+        let heard = self.members.iter().any(Member::minds_rivals).then_some(self.hear_at);
+        let due = self.members.iter().map(Member::next_deadline).chain(polled).chain(heard);
         let peers = [self.sessions.next_deadline(), self.lifelines.next_deadline()];
         let due = due.chain(peers).min().unwrap_or(Time::MAX);
         let timeout = (due != Time::MAX).then(|| timespec(due.saturating_sub(self.now())));
@@ -178,23 +194,24 @@ impl Agent {
     fn reload(&mut self, wanted: Vec<Prepared>) {
         let now = self.now();
         let mut hands = Hands { machine: &mut self.machine, resets: &self.resets, now };
-        let mut added = Vec::new();
-        let mut kept = vec![false; self.members.len()];
-        for prepared in wanted {
-            match self.members.iter().position(|member| member.can_become(&prepared)) {
-                Some(index) => {
-                    kept[index] = true;
-                    self.members[index].reconfigure(prepared, &mut hands);
-                }
-                None => added.push(Member::new(prepared, &hands)),
-            }
-        }
-        for (member, kept) in self.members.iter_mut().zip(kept) {
-            if !kept {
+        let going_on = who_goes_on(&self.members, &wanted);
+        let passed = pass_on(&mut self.members, &wanted, &going_on);
+        for (index, member) in self.members.iter_mut().enumerate() {
+            if !going_on.contains(&Some(index)) {
                 member.stop(&mut hands);
             }
         }
-        self.members.extend(added);
+        for (prepared, member) in wanted.into_iter().zip(going_on) {
+            match member {
+                Some(index) => self.members[index].reconfigure(prepared, &mut hands),
+                None => {
+                    self.next_id += 1;
+                    let mut member = Member::new(prepared, self.next_id, &hands);
+                    member.inherit(&passed);
+                    self.members.push(member);
+                }
+            }
+        }
         self.poll_at = now;
         self.look(now);
     }
@@ -258,12 +275,43 @@ impl Agent {
             let peers = config.peers.iter().filter(|_| config.bfd.is_some());
             let bfd = peers
                 .map(|peer| BfdStatus { peer: *peer, up: self.sessions.is_up(&config.interface, *peer) });
-            let mirrored = self.resets.mirrored(&config.name);
+            let mirrored = self.resets.mirrored(member.id());
             let lifeline = member.lifeline().is_some_and(|way| self.lifelines.is_up(&way));
             VipStatus { bfd: bfd.collect(), lifeline, mirrored, ..member.status() }
         };
         self.members.iter().map(with_sessions).collect()
     }
+}
+
+/// Of each wanted one, the member that goes on with its settings, and holds what it holds without a gap. What counts is whose
+/// address it is, then whose number; each member goes on once.
+fn who_goes_on(members: &[Member], wanted: &[Prepared]) -> Vec<Option<usize>> {
+    let mut going_on = vec![None; wanted.len()];
+    let both: fn(&Member, &Prepared) -> bool =
+        |member, other| member.shares_an_address_with(other) && member.has_the_number_of(other);
+    for alike in [both, Member::shares_an_address_with, Member::has_the_number_of] {
+        for (index, prepared) in wanted.iter().enumerate() {
+            if going_on[index].is_none() {
+                let fits = |member: &Member| member.can_become(prepared) && alike(member, prepared);
+                let free = |at: &usize| !going_on.contains(&Some(*at)) && fits(&members[*at]);
+                going_on[index] = (0..members.len()).find(free);
+            }
+        }
+    }
+    going_on
+}
+
+/// Has members give up what other vips of this machine are to hold without a gap: new ones, and those that hold theirs.
+fn pass_on(members: &mut [Member], wanted: &[Prepared], going_on: &[Option<usize>]) -> Vec<(IpAddr, u8)> {
+    let takes = |member: &Option<usize>| member.is_none_or(|index| members[index].is_master());
+    let takers = wanted.iter().zip(going_on).filter(|(_, member)| takes(member));
+    let takers: Vec<&Prepared> = takers.map(|(prepared, _)| prepared).collect();
+    let mut passed = Vec::new();
+    for (index, member) in members.iter_mut().enumerate() {
+        let next = going_on.iter().position(|at| *at == Some(index)).map(|at| &wanted[at]);
+        passed.extend(member.pass_on(next, &takers));
+    }
+    passed
 }
 
 /// Before all ordinary threads, and woken to the microsecond, as far as the kernel lets us.

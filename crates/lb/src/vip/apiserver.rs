@@ -2,10 +2,9 @@
 //!
 //! Its certificate is not checked: it is this machine's own server that is asked, and nothing is told to it.
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use crate::trust::AnyCertificate;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -15,15 +14,12 @@ use std::time::Duration;
 /// Said once in a life: an API server that does not let everyone ask for its health.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
-#[derive(Debug)]
-struct TakesAll(Arc<CryptoProvider>);
-
 /// Where to ask.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
-    host: &'a str,
-    port: u16,
-    path: &'a str,
+pub(super) struct Place<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) path: &'a str,
 }
 
 /// Whether it says that it is ready. One that answers but keeps its health to itself (401, 403) counts as ready: it
@@ -46,7 +42,7 @@ pub(super) fn is_ready(url: &str, within: Duration) -> bool {
     }
 }
 
-fn read_url(url: &str) -> Option<Place<'_>> {
+pub(super) fn read_url(url: &str) -> Option<Place<'_>> {
     let rest = url.strip_prefix("https://")?;
     let (authority, path) = match rest.find('/') {
         Some(at) => rest.split_at(at),
@@ -70,7 +66,7 @@ fn ask(place: &Place<'_>, within: Duration) -> io::Result<u16> {
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TakesAll(provider)))
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
     let name = ServerName::try_from(place.host.to_owned()).map_err(io::Error::other)?;
     let stream = connect(place, within)?;
@@ -105,46 +101,9 @@ fn connect(place: &Place<'_>, within: Duration) -> io::Result<TcpStream> {
 }
 
 /// `HTTP/1.1 200 OK`.
-fn read_status(answer: &[u8]) -> Option<u16> {
+pub(super) fn read_status(answer: &[u8]) -> Option<u16> {
     let line = std::str::from_utf8(answer.split(|byte| *byte == b'\r').next()?).ok()?;
     line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
-}
-
-impl ServerCertVerifier for TakesAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

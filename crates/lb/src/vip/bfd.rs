@@ -1,14 +1,15 @@
 //! The sockets of `core::bfd`: one receiver per interface and family, one sender per peer.
 //!
-//! Several virtual addresses on one interface share the session with a peer: it is the machine that is watched.
+//! Several virtual addresses on one interface share the session with a peer, if they speak from the same address: it is the
+//! machine that is watched.
 
 use super::ip::FROM_THIS_LINK;
 use super::netlink::Interface;
 use super::resets::open_udp;
-use super::sys::{self, Tell};
 use crate::config::{Bfd, Vip};
 use crate::core::Time;
 use crate::core::bfd::{Control, Diagnostic, Output, PORT, Session, Settings, State};
+use crate::sys::{self, Tell};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -29,17 +30,18 @@ pub(super) struct Sessions {
     next: u64,
 }
 
-/// The sessions on one interface, of one family.
+/// The sessions on one interface, of one family: there is one port for all of them, whatever address each speaks from.
 #[derive(Debug)]
 struct Link {
     interface: Interface,
-    source: IpAddr,
+    v4: bool,
     receiver: OwnedFd,
     peers: Vec<Peer>,
 }
 
 #[derive(Debug)]
 struct Peer {
+    source: IpAddr,
     address: IpAddr,
     settings: Bfd,
     session: Session,
@@ -74,15 +76,20 @@ impl Sessions {
         let wanted = wanted(ways);
         for link in &mut self.links {
             for mut peer in std::mem::take(&mut link.peers) {
-                if wanted.iter().any(|wanted| link.is_for(wanted) && wanted.is(&peer)) {
-                    link.peers.push(peer);
-                } else {
+                let here = wanted.iter().filter(|wanted| link.is_for(wanted));
+                let same: Vec<_> = here.filter(|wanted| wanted.is_between(&peer)).collect();
+                let goes_on = same.iter().any(|wanted| wanted.settings == peer.settings);
+                if !peer.is_leaving() && !goes_on {
                     let outputs = peer.session.stop(now);
                     peer.apply(outputs, link.interface.index);
                 }
+                // A new session between the two says the same by its beginning, and must not be ended by the old one.
+                if !peer.is_leaving() || same.is_empty() {
+                    link.peers.push(peer);
+                }
             }
         }
-        self.links.retain(|link| !link.peers.is_empty());
+        self.forget_what_is_over(now);
         for wanted in &wanted {
             if let Err(errno) = self.ensure(wanted, now) {
                 let peer = wanted.peer;
@@ -100,12 +107,13 @@ impl Sessions {
                 self.links.len() - 1
             }
         };
-        if self.links[index].peers.iter().any(|peer| wanted.is(peer)) {
+        if self.links[index].peers.iter().any(|peer| wanted.is_between(peer)) {
             return Ok(());
         }
         self.next = self.next.wrapping_add(1);
         let settings = Settings::from_config(&wanted.settings, self.next as u32);
         self.links[index].peers.push(Peer {
+            source: wanted.source,
             address: wanted.peer,
             settings: wanted.settings.clone(),
             session: Session::new(settings, self.next, now),
@@ -143,10 +151,16 @@ impl Sessions {
                 }
             }
         }
+        self.forget_what_is_over(now);
         lost
     }
 
-    /// Tells all peers that this is an end on purpose.
+    fn forget_what_is_over(&mut self, now: Time) {
+        self.links.iter_mut().for_each(|link| link.peers.retain(|peer| !peer.session.is_over(now)));
+        self.links.retain(|link| !link.peers.is_empty());
+    }
+
+    /// Tells all peers that this is an end on purpose. Once: by now they have the addresses, and need not watch us for them.
     pub(super) fn stop(&mut self, now: Time) {
         for link in &mut self.links {
             for peer in &mut link.peers {
@@ -163,23 +177,36 @@ impl Sessions {
 impl Link {
     fn open(interface: &Interface, source: IpAddr) -> rustix::io::Result<Self> {
         let receiver = open_udp(interface, source)?;
-        sys::tell(&receiver, if source.is_ipv4() { Tell::HopsV4 } else { Tell::HopsV6 })?;
+        let wishes = if source.is_ipv4() {
+            [Tell::HopsV4, Tell::DestinationV4]
+        } else {
+            [Tell::HopsV6, Tell::DestinationV6]
+        };
+        wishes.into_iter().try_for_each(|wish| sys::tell(&receiver, wish))?;
         rustix::net::bind(&receiver, &SocketAddr::new(sys::unspecified(source), PORT))?;
-        Ok(Self { interface: interface.clone(), source, receiver, peers: Vec::new() })
+        Ok(Self { interface: interface.clone(), v4: source.is_ipv4(), receiver, peers: Vec::new() })
     }
 
     fn is_for(&self, wanted: &Wanted<'_>) -> bool {
-        self.interface.index == wanted.interface.index && self.source == wanted.source
+        self.interface.index == wanted.interface.index && self.v4 == wanted.source.is_ipv4()
     }
 
     fn receive(&mut self, now: Time, lost: &mut Vec<(String, IpAddr)>) {
         let mut buffer = [0; 128];
         for _ in 0..AT_ONCE {
             let Ok(Some(received)) = sys::receive(&self.receiver, &mut buffer) else { return };
+            if received.hops != Some(FROM_THIS_LINK) {
+                continue;
+            }
+            let Ok(control) = Control::decode(&buffer[..received.length]) else { continue };
             let from = received.from.ip();
-            let peer = self.peers.iter_mut().find(|peer| peer.address == from);
-            let Some(peer) = peer.filter(|_| received.hops == Some(FROM_THIS_LINK)) else { continue };
-            if let Ok(control) = Control::decode(&buffer[..received.length]) {
+            // By the number that we gave it; who has not heard that yet is known by the addresses.
+            let is_meant = |peer: &&mut Peer| match control.yours {
+                0 => received.to.is_none_or(|to| to == peer.source),
+                yours => peer.session.discriminator() == yours,
+            };
+            let mut between = self.peers.iter_mut().filter(|peer| peer.address == from && !peer.is_leaving());
+            if let Some(peer) = between.find(is_meant) {
                 let outputs = peer.session.on_packet(&control, now);
                 if peer.apply(outputs, self.interface.index) {
                     lost.push((self.interface.name.clone(), from));
@@ -192,6 +219,11 @@ impl Link {
 // === impl Peer ===
 
 impl Peer {
+    /// Whether the session has ended, and the peer is being told.
+    fn is_leaving(&self) -> bool {
+        self.session.state() == State::AdminDown
+    }
+
     /// Does what was decided. `true`: the peer fell silent.
     fn apply(&mut self, outputs: Vec<Output>, interface: u32) -> bool {
         let mut silent = false;
@@ -217,8 +249,8 @@ impl Peer {
 // === impl Wanted ===
 
 impl Wanted<'_> {
-    fn is(&self, peer: &Peer) -> bool {
-        self.peer == peer.address && self.settings == peer.settings
+    fn is_between(&self, peer: &Peer) -> bool {
+        self.peer == peer.address && self.source == peer.source
     }
 }
 
@@ -228,7 +260,9 @@ fn wanted<'a>(ways: impl Iterator<Item = (&'a Vip, (&'a Interface, IpAddr))>) ->
     for (vip, (interface, source)) in ways {
         let Some(settings) = &vip.bfd else { continue };
         for peer in &vip.peers {
-            let same = |w: &&mut Wanted<'a>| w.interface.index == interface.index && w.peer == *peer;
+            let same = |w: &&mut Wanted<'a>| {
+                w.interface.index == interface.index && w.source == source && w.peer == *peer
+            };
             match all.iter_mut().find(same) {
                 Some(known) if known.settings.interval_ms > settings.interval_ms => {
                     known.settings = settings.clone();

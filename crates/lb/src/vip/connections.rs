@@ -136,7 +136,7 @@ impl Mirror {
 
 // === the datagram ===
 
-fn encode(router_id: u8, entries: &[Entry]) -> Vec<u8> {
+pub(super) fn encode(router_id: u8, entries: &[Entry]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend([VERSION, router_id]);
     bytes.extend((entries.len() as u16).to_be_bytes());

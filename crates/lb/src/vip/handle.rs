@@ -18,6 +18,10 @@ use std::thread::JoinHandle;
 /// Whether a listener of ours, by its name, accepts connections and has a healthy backend. It must answer at once.
 pub type ListenerReady = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// Is told of addresses that this machine had and another one is known to have now, while the process goes on: their clients are
+/// that one's. An address that nobody has is not told of: it may be back here in a moment.
+pub type Lost = Arc<dyn Fn(&[IpAddr]) + Send + Sync>;
+
 /// What a reload changes, with everything done that could fail.
 #[derive(Debug)]
 pub struct Change(Vec<Prepared>);
@@ -34,12 +38,17 @@ impl Vips {
     /// Takes part in the election of these addresses. Nothing is refused because an interface is not there yet; what stands
     /// in the way is in the status.
     pub fn start(vips: &[Vip], listener_ready: ListenerReady) -> Result<Self, Failed> {
+        Self::start_telling(vips, listener_ready, Arc::new(|_| ()))
+    }
+
+    /// The same, for one that wants to know which addresses are lost.
+    pub fn start_telling(vips: &[Vip], listener_ready: ListenerReady, lost: Lost) -> Result<Self, Failed> {
         check_capabilities(vips)?;
         let waker = Waker::new().map_err(Failed::system("make an event"))?;
         let prepared = prepare_all(vips, &waker)?;
         let machine = Machine::look().map_err(Failed::system("ask for interfaces and addresses"))?;
         let thread_failed = |source| Failed::System { operation: "start a thread", source };
-        let resets = Resets::start().map_err(thread_failed)?;
+        let resets = Resets::start(lost).map_err(thread_failed)?;
         let (commands, receiver) = mpsc::channel();
         let agent = Agent::new(receiver, waker.clone(), machine, resets, listener_ready);
         let thread = std::thread::Builder::new()

@@ -6,13 +6,14 @@
 //! adverts and BFD, a reload says goodbye, and a holder that is not one of ours says nothing of the kind.
 
 use super::netlink::Interface;
-use super::sys;
 use super::wire;
 use crate::core::Time;
+use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// TCP port of the holder's end.
@@ -44,16 +45,20 @@ pub(super) struct Way<'a> {
 pub(super) struct Lifelines {
     ends: Vec<End>,
     lines: Vec<Line>,
+    /// Ends that could not be opened, and when that is tried again.
+    closed: BTreeMap<(u32, IpAddr), Time>,
 }
 
-/// The holder's end on one interface, for one family.
+/// The holder's end at one address on one interface, for all vips that are there.
 #[derive(Debug)]
 struct End {
     interface: u32,
     source: IpAddr,
+    /// The peers of any of them. Empty: whoever is on the link.
     peers: Vec<IpAddr>,
     listener: OwnedFd,
-    standbys: Vec<OwnedFd>,
+    /// One for each address: a neighbour that connects again and again keeps nobody else out.
+    standbys: Vec<(IpAddr, OwnedFd)>,
     /// Nobody is let in until then.
     resting: Option<Time>,
 }
@@ -84,11 +89,20 @@ impl Lifelines {
         let ways: Vec<Way<'a>> = ways.collect();
         self.ends.retain(|end| ways.iter().any(|way| end.is_on(way)));
         self.lines.retain(|line| ways.iter().any(|way| line.is_to_holder_of(way)));
+        for end in &mut self.ends {
+            end.believe(believed(ways.iter().filter(|way| end.is_on(way))));
+        }
+        self.closed.retain(|_, again| now < *again);
         for way in &ways {
-            if !self.ends.iter().any(|end| end.is_on(way)) {
-                match End::open(way) {
+            let place = (way.interface.index, way.source);
+            if !self.ends.iter().any(|end| end.is_on(way)) && !self.closed.contains_key(&place) {
+                let all = ways.iter().filter(|other| (other.interface.index, other.source) == place);
+                match End::open(way, believed(all)) {
                     Ok(end) => self.ends.push(end),
-                    Err(errno) => tracing::debug!(%errno, "standbys can't be let in on TCP port {PORT}"),
+                    Err(errno) => {
+                        tracing::debug!(%errno, "standbys can't be let in on TCP port {PORT}");
+                        self.closed.insert(place, now + RETRY_AFTER);
+                    }
                 }
             }
             let Some(holder) = way.holder else { continue };
@@ -144,27 +158,55 @@ impl Lifelines {
 // === impl End ===
 
 impl End {
-    fn open(way: &Way<'_>) -> rustix::io::Result<Self> {
+    fn open(way: &Way<'_>, peers: Vec<IpAddr>) -> rustix::io::Result<Self> {
         let listener = open_tcp(way.interface, way.source)?;
         sockopt::set_socket_reuseaddr(&listener, true)?;
         sys::only_from_this_link(&listener, way.source)?;
         rustix::net::bind(&listener, &sys::on_link(way.source, PORT, way.interface.index))?;
         rustix::net::listen(&listener, MOST as i32)?;
-        let (interface, source, peers) = (way.interface.index, way.source, way.peers.to_vec());
+        let (interface, source) = (way.interface.index, way.source);
         Ok(Self { interface, source, peers, listener, standbys: Vec::new(), resting: None })
     }
 
     fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.standbys.iter().chain(self.resting.is_none().then_some(&self.listener))
+        let standbys = self.standbys.iter().map(|(_, standby)| standby);
+        standbys.chain(self.resting.is_none().then_some(&self.listener))
     }
 
     fn is_on(&self, way: &Way<'_>) -> bool {
-        self.interface == way.interface.index && self.source == way.source && self.peers == way.peers
+        self.interface == way.interface.index && self.source == way.source
+    }
+
+    fn believes(&self, address: IpAddr) -> bool {
+        self.peers.is_empty() || self.peers.contains(&address)
+    }
+
+    /// Other peers may stand by from now on; those that stay keep their connections.
+    fn believe(&mut self, peers: Vec<IpAddr>) {
+        if self.peers != peers {
+            self.peers = peers;
+            let standbys = std::mem::take(&mut self.standbys);
+            let (stay, go) = standbys.into_iter().partition(|(from, _)| self.believes(*from));
+            self.standbys = stay;
+            part(&go);
+        }
+    }
+
+    fn let_in(&mut self, from: IpAddr, standby: OwnedFd) {
+        // Of one address the last one counts: the machine may have been switched off and on.
+        let before: Vec<_> = self.standbys.extract_if(.., |(known, _)| *known == from).collect();
+        part(&before);
+        if self.standbys.len() < MOST
+            && sockopt::set_socket_keepalive(&standby, true).is_ok()
+            && say(&standby, HELLO).is_ok()
+        {
+            self.standbys.push((from, standby));
+        }
     }
 
     fn work(&mut self, now: Time) {
         // Nobody has anything to say here: whoever speaks or goes is let go.
-        self.standbys.retain(|standby| heard(standby) == Heard::Nothing);
+        self.standbys.retain(|(_, standby)| heard(standby) == Heard::Nothing);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while self.resting.is_none() {
             let (standby, from) = match rustix::net::acceptfrom_with(&self.listener, flags) {
@@ -175,11 +217,9 @@ impl End {
                 }
                 Err(_) => return,
             };
-            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-            let known = from.is_some_and(|from| self.peers.is_empty() || self.peers.contains(&from.ip()));
-            let room = known && self.standbys.len() < MOST;
-            if room && sockopt::set_socket_keepalive(&standby, true).is_ok() && say(&standby, HELLO).is_ok() {
-                self.standbys.push(standby);
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok()).map(|from| from.ip());
+            if let Some(from) = from.filter(|from| self.believes(*from)) {
+                self.let_in(from, standby);
             }
         }
     }
@@ -188,10 +228,24 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         // Not when the process is killed: that is the point.
-        for standby in &self.standbys {
-            let _ = say(standby, GOODBYE);
-        }
+        part(&self.standbys);
     }
+}
+
+/// Says goodbye: an end without it means that the process has ended.
+fn part(standbys: &[(IpAddr, OwnedFd)]) {
+    for (_, standby) in standbys {
+        let _ = say(standby, GOODBYE);
+    }
+}
+
+/// Who is believed on any of these ways. Empty: everybody, because one of them believes everybody.
+fn believed<'a>(ways: impl Iterator<Item = &'a Way<'a>> + Clone) -> Vec<IpAddr> {
+    if ways.clone().any(|way| way.peers.is_empty()) {
+        return Vec::new();
+    }
+    let peers: BTreeSet<IpAddr> = ways.flat_map(|way| way.peers.iter().copied()).collect();
+    peers.into_iter().collect()
 }
 
 // === impl Line ===
@@ -297,6 +351,7 @@ fn open_tcp(interface: &Interface, like: IpAddr) -> rustix::io::Result<OwnedFd> 
 mod tests {
     use super::super::machine::Machine;
     use super::*;
+    use rustix::fd::AsRawFd;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::process::Command;
 
@@ -336,5 +391,53 @@ mod tests {
         assert_eq!(lifelines.poll_fds().count(), 0);
         lifelines.work(false, 1 + REST);
         assert_eq!(lifelines.poll_fds().count(), 2, "the standby is in");
+    }
+
+    #[test]
+    fn a_standby_stays_while_any_vip_lists_it_and_is_told_that_it_is_no_death_when_none_does() {
+        let machine = Machine::look().unwrap();
+        let interface = machine.interface("lo").unwrap();
+        let address = |last: u8| IpAddr::from([127, 0, 66, last]);
+        let (holder, standby, third) = (address(1), address(2), address(3));
+        let way = |peers: &'static [IpAddr]| Way { interface, source: holder, peers, holder: None };
+        const LISTED: &[IpAddr] = &[IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 66, 2))];
+        const OTHER: &[IpAddr] = &[IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 66, 3))];
+        let (mut ours, mut theirs) = (Lifelines::default(), Lifelines::default());
+        ours.keep([way(OTHER), way(LISTED)].into_iter(), 0);
+        assert_eq!(
+            (ours.ends.len(), &ours.ends[0].peers[..]),
+            (1, &[standby, third][..]),
+            "one end for both"
+        );
+        let line = Way { interface, source: standby, peers: &[], holder: Some(holder) };
+        theirs.keep([line].into_iter(), 0);
+        while !theirs.is_up(&line) {
+            ours.work(true, 0);
+            assert_eq!(theirs.work(true, 0), []);
+        }
+        let port = ours.ends[0].listener.as_raw_fd();
+        ours.keep([way(LISTED)].into_iter(), 0);
+        assert_eq!((ours.ends[0].standbys.len(), ours.ends[0].listener.as_raw_fd()), (1, port), "in place");
+        ours.keep([way(OTHER)].into_iter(), 0);
+        assert_eq!(ours.ends[0].standbys.len(), 0);
+        while theirs.is_up(&line) {
+            assert_eq!(theirs.work(true, 0), [], "it was told goodbye");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_asked_for_in_every_round() {
+        let machine = Machine::look().unwrap();
+        let interface = machine.interface("lo").unwrap();
+        let source = IpAddr::from([127, 0, 66, 9]);
+        let taken = std::net::TcpListener::bind((source, PORT)).unwrap();
+        let mut lifelines = Lifelines::default();
+        let way = Way { interface, source, peers: &[], holder: None };
+        lifelines.keep([way].into_iter(), 0);
+        drop(taken);
+        lifelines.keep([way].into_iter(), RETRY_AFTER - 1);
+        assert!(lifelines.ends.is_empty());
+        lifelines.keep([way].into_iter(), RETRY_AFTER);
+        assert_eq!(lifelines.ends.len(), 1);
     }
 }

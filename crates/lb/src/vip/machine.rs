@@ -51,7 +51,8 @@ impl Machine {
     ) -> rustix::io::Result<()> {
         self.netlink.add_address(interface, address, prefix, lifetime)?;
         self.renewer.hold(interface, address, prefix);
-        self.take(Change::Address(Assigned { interface, address, prefix, ours: true, tentative: false }));
+        let (ours, tentative, lifetime) = (true, false, Some(lifetime));
+        self.take(Change::Address(Assigned { interface, address, prefix, ours, tentative, lifetime }));
         Ok(())
     }
 

@@ -3,18 +3,22 @@
 //! The sockets come and go with the interface and its own address; the election stays, and is told by one more track check
 //! whether there is a way to speak.
 
-use super::clocks::Clocks;
+mod addresses;
+
+use self::addresses::not_ours;
 use super::lifeline;
 use super::machine::Machine;
 use super::netlink::{self, Interface};
-use super::resets::{Order, Resets, Watched};
+use super::refusals::Refusals;
+use super::resets::{Id, Order, Resets, Watched};
+use super::rivals::{Ear, Rivals};
 use super::seal::{Seal, SealKeys};
 use super::status::{TrackStatus, VipStatus};
 use super::track::Tracks;
 use super::wire::{Arrived, Sender, Wire};
 use crate::config::{Track, Vip};
 use crate::core::auth::Refused;
-use crate::core::neighbour::{self, Operation};
+use crate::core::neighbour::Claim;
 use crate::core::vrrp::{Advert, Output, Role, Router, Settings};
 use crate::core::{SECOND, Time};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -23,19 +27,20 @@ use std::net::IpAddr;
 
 /// Adverts that are taken before other things get their turn.
 const AT_ONCE: usize = 64;
-/// Seconds that an address stays without us, at least. The kernel looks once a second.
-const SHORTEST_LIFE: u32 = 3;
 /// Before a machine that could not put its addresses on stands again.
 const TRY_AGAIN_AFTER: Time = 5 * SECOND;
 
 /// A configured virtual address.
 #[derive(Debug)]
 pub(super) struct Member {
+    id: Id,
     config: Vip,
     addresses: Vec<(IpAddr, u8)>,
     seal: Option<Seal>,
     tracks: Tracks,
     wire: Option<Wire>,
+    /// By which interface and from which address it last spoke.
+    last_way: Option<(Interface, IpAddr)>,
     router: Option<Router>,
     /// The interface that the addresses are put on; known also after its sockets were closed.
     interface: Option<u32>,
@@ -51,10 +56,15 @@ pub(super) struct Member {
     transitions: u64,
     /// Whether this machine took the addresses and has not given them up.
     holding: bool,
+    /// Addresses that a peer holds and whose connections are looked after for that; from the moment on that we hold none of them.
+    elsewhere: Vec<IpAddr>,
     /// Whether it was ever fit to. Before that, what is not so is nothing to warn of.
     was_fit: bool,
     rejected: u64,
-    clocks: Clocks,
+    refusals: Refusals,
+    /// Hears who else claims the addresses.
+    ear: Option<Ear>,
+    rivals: Rivals,
     failed_sends: u64,
 }
 
@@ -81,15 +91,17 @@ pub(super) struct Hands<'a> {
 // === impl Member ===
 
 impl Member {
-    pub(super) fn new(prepared: Prepared, hands: &Hands<'_>) -> Self {
+    pub(super) fn new(prepared: Prepared, id: Id, hands: &Hands<'_>) -> Self {
         let Prepared { config, addresses, keys, connection_keys, tracks } = prepared;
-        hands.resets.order(Order::Sign { vip: config.name.clone(), keys: connection_keys });
+        hands.resets.order(Order::Sign { vip: id, keys: connection_keys });
         Self {
+            id,
             config,
             addresses,
             seal: Seal::renew(None, keys),
             tracks,
             wire: None,
+            last_way: None,
             router: None,
             interface: None,
             held: Vec::new(),
@@ -99,11 +111,18 @@ impl Member {
             stopping: false,
             transitions: 0,
             holding: false,
+            elsewhere: Vec::new(),
             was_fit: false,
             rejected: 0,
-            clocks: Clocks::default(),
+            refusals: Refusals::default(),
+            ear: None,
+            rivals: Rivals::default(),
             failed_sends: 0,
         }
+    }
+
+    pub(super) fn id(&self) -> Id {
+        self.id
     }
 
     pub(super) fn config(&self) -> &Vip {
@@ -119,6 +138,11 @@ impl Member {
         self.wire.as_ref().map(AsFd::as_fd)
     }
 
+    /// Whether claims of others are to be looked for.
+    pub(super) fn minds_rivals(&self) -> bool {
+        self.ear.is_some() && self.is_master()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.stopping && self.router.as_ref().is_none_or(|router| router.role() == Role::Stopped)
     }
@@ -126,40 +150,78 @@ impl Member {
     pub(super) fn next_deadline(&self) -> Time {
         let router = self.router.as_ref().map_or(Time::MAX, Router::next_deadline);
         let again = self.unable.as_ref().map_or(Time::MAX, |(_, again)| *again);
-        router.min(self.renew_at).min(again)
+        router.min(self.renew_at).min(again).min(self.rivals.next_deadline())
     }
 
-    /// Seconds after which the kernel takes an address off that nobody renews: a process that was killed or hangs must not keep it
-    /// beside its next holder, and that one must not be slower.
-    fn lifetime(&self) -> u32 {
-        (3 * self.config.advert_ms).div_ceil(1000).max(SHORTEST_LIFE)
-    }
-
-    /// Whether other settings can be taken without an end and a new start.
+    /// Whether other settings can be taken without an end and a new start. A name is only a name; a number is what peers know the
+    /// router by, and one that changes is no reason to let the address go.
     pub(super) fn can_become(&self, other: &Prepared) -> bool {
         let family = |addresses: &[(IpAddr, u8)]| addresses.first().map(|(address, _)| address.is_ipv4());
-        !self.stopping
-            && other.config.name == self.config.name
+        !self.is_over()
             && other.config.interface == self.config.interface
-            && other.config.router_id == self.config.router_id
-            && other.config.version == self.config.version
             && family(&other.addresses) == family(&self.addresses)
+    }
+
+    pub(super) fn shares_an_address_with(&self, other: &Prepared) -> bool {
+        let ours = |(address, _): &(IpAddr, u8)| self.addresses.iter().any(|(own, _)| own == address);
+        other.addresses.iter().any(ours)
+    }
+
+    pub(super) fn has_the_number_of(&self, other: &Prepared) -> bool {
+        self.config.router_id == other.config.router_id
+    }
+
+    pub(super) fn is_master(&self) -> bool {
+        self.router.as_ref().is_some_and(|router| router.role() == Role::Master)
+    }
+
+    /// Gives up addresses that other vips of this machine hold from now on, and leaves them on the interface: what of ours is not in
+    /// `next`, our settings to come, and is in one of the `takers`.
+    pub(super) fn pass_on(&mut self, next: Option<&Prepared>, takers: &[&Prepared]) -> Vec<(IpAddr, u8)> {
+        if !self.is_master() {
+            return Vec::new();
+        }
+        let stays = |held: &(IpAddr, u8)| next.is_some_and(|next| next.addresses.contains(held));
+        let interface = &self.config.interface;
+        let goes = |held: &mut (IpAddr, u8)| {
+            let takes = |to: &&Prepared| &to.config.interface == interface && to.addresses.contains(held);
+            !stays(held) && takers.iter().any(takes)
+        };
+        let passed: Vec<(IpAddr, u8)> = self.held.extract_if(.., goes).collect();
+        self.addresses.retain(|address| !passed.contains(address));
+        passed
+    }
+
+    /// Begins as holder, if any of these are its own.
+    pub(super) fn inherit(&mut self, passed: &[(IpAddr, u8)]) {
+        self.held = self.addresses.iter().copied().filter(|address| passed.contains(address)).collect();
     }
 
     /// Takes other settings and stays what it is.
     pub(super) fn reconfigure(&mut self, prepared: Prepared, hands: &mut Hands<'_>) {
         let Prepared { config, addresses, keys, connection_keys, tracks } = prepared;
-        hands.resets.order(Order::Sign { vip: config.name.clone(), keys: connection_keys });
+        hands.resets.order(Order::Sign { vip: self.id, keys: connection_keys });
+        if config.name != self.config.name {
+            tracing::info!(vip = %config.name, former = %self.config.name, "the vip has another name");
+        }
         if config.peers != self.config.peers {
             self.wire = None;
         }
+        if addresses != self.addresses {
+            self.ear = None;
+        }
+        self.elsewhere.clear();
+        let is_back = std::mem::take(&mut self.stopping);
         let same = same_checks(&self.config.track, &config.track);
         (self.config, self.addresses, self.tracks) = (config, addresses, tracks);
         self.seal = Seal::renew(self.seal.take(), keys);
         // Also without a way to speak: what is told of checks from now on is about the new ones.
         let settings = self.router.as_ref().map(|router| self.settings(router.source()));
         if let (Some(router), Some(settings)) = (&mut self.router, settings) {
-            let outputs = router.reconfigure(settings, &same, hands.now);
+            let mut outputs = router.reconfigure(settings, &same, hands.now);
+            if is_back {
+                outputs.extend(router.stay(hands.now));
+            }
             self.apply(outputs, hands);
         }
     }
@@ -177,10 +239,14 @@ impl Member {
         Some(lifeline::Way { interface, source, peers: &self.config.peers, holder })
     }
 
-    /// What is to be followed so that clients can be told of a takeover.
+    /// What is to be followed so that clients can be told of a takeover. What is held is followed also while there is no way to
+    /// speak: it may be back at once.
     pub(super) fn watched(&self) -> Option<Watched> {
-        let (interface, source) = self.way()?;
+        let holds = self.router.as_ref().is_some_and(|router| router.role().holds());
+        let last = self.last_way.as_ref().filter(|_| holds);
+        let (interface, source) = self.way().or(last.map(|(interface, source)| (interface, *source)))?;
         Some(Watched {
+            id: self.id,
             name: self.config.name.clone(),
             router_id: self.config.router_id,
             interface: interface.clone(),
@@ -205,22 +271,26 @@ impl Member {
     fn find_way(&self, machine: &Machine) -> Result<(Interface, IpAddr), String> {
         let name = &self.config.interface;
         let interface = machine.interface(name).ok_or_else(|| format!("there is no interface {name}"))?;
-        let virtual_addresses: Vec<IpAddr> = self.addresses.iter().map(|(address, _)| *address).collect();
-        let source = netlink::source_address(
-            machine.assigned(),
-            interface.index,
-            &virtual_addresses,
-            &self.config.peers,
-        );
-        let source = source.ok_or_else(|| format!("interface {name} has no address of its own"))?;
+        let source = self.find_source(interface.index, machine)?;
         for (address, _) in &self.addresses {
             let found = machine.find(interface.index, *address);
-            if let Some(found) = found.filter(|found| !may_remove(found)) {
-                let prefix = found.prefix;
-                return Err(format!("{address}/{prefix} on {name} is this machine's own address"));
+            if let Some(found) = found.filter(|found| !self.is_ours(found)) {
+                return Err(not_ours(found, name));
             }
         }
         Ok((interface.clone(), source))
+    }
+
+    fn find_source(&self, interface: u32, machine: &Machine) -> Result<IpAddr, String> {
+        let (name, peers) = (&self.config.interface, &self.config.peers);
+        if let Some(source) = self.config.source {
+            let usable = machine.find(interface, source).is_some_and(|found| !found.ours && !found.tentative);
+            let unusable = || format!("{source}, the source of adverts, is not an address of {name}");
+            return usable.then_some(source).ok_or_else(unusable);
+        }
+        let shared: Vec<IpAddr> = self.addresses.iter().map(|(address, _)| *address).collect();
+        let found = netlink::source_address(machine.assigned(), interface, &shared, peers);
+        found.ok_or_else(|| format!("interface {name} has no address of its own"))
     }
 
     fn open(&mut self, interface: Interface, source: IpAddr, hands: &mut Hands<'_>) {
@@ -230,10 +300,14 @@ impl Member {
             match Wire::open(&interface, source, &self.config.peers) {
                 Ok(wire) => {
                     self.interface = Some(interface.index);
+                    self.last_way = Some((interface.clone(), source));
                     self.wire = Some(wire);
                 }
                 Err(errno) => return self.close(open_problem(errno), hands),
             }
+        }
+        if reopen || self.ear.is_none() {
+            self.listen_for_rivals(&interface);
         }
         if self.problem.take().is_some() {
             tracing::info!(vip = %self.config.name, %source, "there is a way to speak again");
@@ -242,7 +316,11 @@ impl Member {
         match &mut self.router {
             None if !self.stopping => {
                 let mut router = Router::new(settings, hands.now);
-                for (index, good) in self.tracks.good().iter().enumerate() {
+                let looked_at = self.held.is_empty();
+                if !looked_at {
+                    router.inherit();
+                }
+                for (index, good) in self.tracks.good().iter().enumerate().filter(|_| looked_at) {
                     router.on_track(index, *good, hands.now);
                 }
                 router.on_track(self.config.track.len(), interface.up, hands.now);
@@ -255,6 +333,30 @@ impl Member {
             }
             _ => {}
         }
+    }
+
+    fn listen_for_rivals(&mut self, interface: &Interface) {
+        let addresses: Vec<IpAddr> = self.addresses.iter().map(|(address, _)| *address).collect();
+        let opened = Ear::open(interface, &addresses);
+        if let Err(errno) = &opened {
+            tracing::debug!(vip = %self.config.name, %errno, "claims of others can't be heard");
+        }
+        self.ear = opened.ok();
+    }
+
+    /// Takes what others have claimed. It counts where this machine holds the addresses and gives them to nobody.
+    pub(super) fn hear_rivals(&mut self, hands: &Hands<'_>) {
+        let claims = self.ear.as_ref().map(Ear::heard).unwrap_or_default();
+        if self.minds_rivals() {
+            claims.into_iter().for_each(|claim| self.rivals.hear(claim, hands.now));
+        }
+    }
+
+    fn tell_of_rivals(&mut self, now: Time) {
+        let Some(Claim { address, mac }) = self.rivals.on_timer(now) else { return };
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let (vip, claims) = (&self.config.name, self.rivals.counted());
+        tracing::warn!(%vip, %address, mac, claims, "another machine claims an address that this one holds");
     }
 
     fn close(&mut self, problem: String, hands: &mut Hands<'_>) {
@@ -327,15 +429,13 @@ impl Member {
                     Ok(bytes) => read_advert(bytes, &arrived),
                     Err(why) => {
                         let resigns = arrived.payload.get(2) == Some(&0);
-                        let by_clock = matches!(why, Refused::Clock { .. });
-                        if let (true, false, Some(router)) = (by_clock, resigns, &mut self.router) {
-                            router.on_doubtful_advert(hands.now);
+                        let clock = if let Refused::Clock { newer, .. } = why { Some(newer) } else { None };
+                        if let (Some(newer), false, Some(router)) = (clock, resigns, &mut self.router) {
+                            router.on_doubtful_advert(newer, hands.now);
                         }
-                        if let Some(problem) = self.clocks.note(from, why, hands.now) {
-                            let (vip, refused) = (&self.config.name, self.clocks.refused());
-                            let advice =
-                                if by_clock { ". Have both machines set their clocks by NTP" } else { "" };
-                            tracing::warn!(%vip, %from, refused, "a peer's adverts are refused: {problem}{advice}");
+                        if let Some(problem) = self.refusals.note(from, why, hands.now) {
+                            let vip = &self.config.name;
+                            tracing::warn!(%vip, %from, "a peer's adverts are refused: {problem}");
                         }
                         Err(why.to_string())
                     }
@@ -345,10 +445,31 @@ impl Member {
                 (Ok(advert), Some(router)) => {
                     let outputs = router.on_advert(&advert, from, hands.now);
                     self.apply(outputs, hands);
+                    self.note_holder(&advert, from, hands);
                 }
                 (Ok(_), None) => {}
                 (Err(why), _) => self.reject(from, &why),
             }
+        }
+    }
+
+    /// Another machine says that it holds the addresses. Only then their clients are not ours any more: as long as nobody has
+    /// them, we may take them again, and every connection goes on.
+    fn note_holder(&mut self, advert: &Advert, from: IpAddr, hands: &Hands<'_>) {
+        let Some(router) = &self.router else { return };
+        let is_holder = router.holder().is_some_and(|(holder, _)| holder == from);
+        if router.role().holds() || !is_holder || advert.priority == 0 {
+            return;
+        }
+        if self.elsewhere.len() == self.addresses.len() {
+            return;
+        }
+        let is_shared = |address: &IpAddr| self.addresses.iter().any(|(own, _)| own == address);
+        let is_news = |address: &IpAddr| is_shared(address) && !self.elsewhere.contains(address);
+        let addresses: Vec<IpAddr> = advert.addresses.iter().copied().filter(is_news).collect();
+        if !addresses.is_empty() {
+            self.elsewhere.extend(&addresses);
+            hands.resets.order(Order::Elsewhere { vip: self.id, addresses });
         }
     }
 
@@ -370,6 +491,7 @@ impl Member {
         if hands.now >= self.renew_at {
             self.renew(hands);
         }
+        self.tell_of_rivals(hands.now);
         if self.unable.take_if(|(_, again)| hands.now >= *again).is_some() {
             self.look(hands);
         }
@@ -439,70 +561,6 @@ impl Member {
         }
     }
 
-    /// Has exactly the configured addresses on the interface, for another while.
-    fn hold(&mut self, hands: &mut Hands<'_>) -> Result<(), String> {
-        let Some(index) = self.interface else { return Ok(()) };
-        for (address, prefix) in self.held.extract_if(.., |held| !self.addresses.contains(held)) {
-            report("take off", address, hands.machine.delete(index, address, prefix));
-        }
-        let lifetime = self.lifetime();
-        let mut outcome = Ok(());
-        for (address, prefix) in &self.addresses {
-            if self.held.contains(&(*address, *prefix)) && hands.machine.find(index, *address).is_some() {
-                hands.machine.renew(index, *address, lifetime);
-                continue;
-            }
-            let added = hands.machine.add(index, *address, *prefix, lifetime);
-            if let Err(errno) = &added {
-                outcome = Err(format!("{address} can't be put on {}: {errno}", self.config.interface));
-            }
-            report("put on", *address, added);
-        }
-        self.held.clone_from(&self.addresses);
-        self.renew_at = hands.now + Time::from(lifetime) * SECOND / 3;
-        outcome
-    }
-
-    /// Takes our addresses off the interface, and those that an earlier life left there.
-    fn let_go(&mut self, hands: &mut Hands<'_>) {
-        let Some(index) = self.interface else { return };
-        let held = std::mem::take(&mut self.held);
-        self.renew_at = Time::MAX;
-        for (address, _) in held.iter().chain(&self.addresses) {
-            if let Some(found) = hands.machine.find(index, *address).copied().filter(may_remove) {
-                report("take off", *address, hands.machine.delete(index, *address, found.prefix));
-            }
-        }
-    }
-
-    /// Puts back what someone else took off.
-    fn put_back(&mut self, hands: &mut Hands<'_>) {
-        let Some(index) = self.wire.as_ref().map(|wire| wire.interface().index) else { return };
-        let gone = |(address, _): &(IpAddr, u8)| hands.machine.find(index, *address).is_none();
-        if self.unable.is_none() && self.held.iter().any(gone) {
-            tracing::warn!(vip = %self.config.name, "someone took an address off that we hold; it is put back");
-            let held = self.hold(hands);
-            self.announce();
-            self.fail_on(held, hands);
-        }
-    }
-
-    fn announce(&self) {
-        let Some(wire) = &self.wire else { return };
-        let mac = wire.interface().mac;
-        for (address, _) in &self.addresses {
-            let sent = match address {
-                IpAddr::V4(v4) => wire
-                    .send_frame(&neighbour::gratuitous_arp(mac, *v4, Operation::Request))
-                    .and_then(|()| wire.send_frame(&neighbour::gratuitous_arp(mac, *v4, Operation::Reply))),
-                IpAddr::V6(v6) => wire.send_frame(&neighbour::unsolicited_advertisement(mac, *v6)),
-            };
-            if let Err(errno) = sent {
-                tracing::warn!(vip = %self.config.name, %address, %errno, "an address could not be announced");
-            }
-        }
-    }
-
     fn become_role(&mut self, role: Role, hands: &mut Hands<'_>) {
         let vip = &self.config.name;
         match role {
@@ -516,13 +574,19 @@ impl Member {
             Role::Resigning => tracing::info!(%vip, "the addresses are offered to another machine"),
             Role::Stopped => tracing::info!(%vip, "the addresses are given up"),
         }
+        if role != Role::Master {
+            self.rivals.forgive();
+        }
         self.was_fit |= matches!(role, Role::Backup | Role::Master);
-        let order = |held| Order::Held { vip: self.config.name.clone(), held };
+        let order = |held| Order::Held { vip: self.id, held };
         match role {
             Role::Master => {
                 self.transitions += 1;
                 self.holding = true;
+                self.elsewhere.clear();
                 hands.resets.order(order(true));
+                // What waits there was said before we took the addresses, by who had them.
+                let _ = self.ear.as_ref().map(Ear::heard);
             }
             Role::Backup | Role::Fault | Role::Stopped => {
                 self.transitions += u64::from(std::mem::take(&mut self.holding));
@@ -544,7 +608,10 @@ impl Member {
             holder: router.and_then(Router::holder).map(|(holder, _)| holder),
             transitions: self.transitions,
             rejected: self.rejected,
-            clock_refused: self.clocks.refused(),
+            clock_refused: self.refusals.by_clock(),
+            replayed: self.refusals.repeated(),
+            wrong_key: self.refusals.by_key(),
+            foreign_claims: self.rivals.counted(),
             tracks: self.track_status(),
             bfd: Vec::new(),
             lifeline: false,
@@ -569,23 +636,10 @@ fn read_advert(bytes: &[u8], arrived: &Arrived<'_>) -> Result<Advert, String> {
     Advert::decode(bytes, arrived.from, arrived.to).map_err(|why| why.to_string())
 }
 
-/// Ours by its mark; or, on kernels that keep no mark, a bare address such as only we and our like put there.
-fn may_remove(found: &netlink::Assigned) -> bool {
-    found.ours || found.prefix == if found.address.is_ipv4() { 32 } else { 128 }
-}
-
 fn open_problem(errno: Errno) -> String {
     match errno {
         Errno::PERM | Errno::ACCESS => "raw sockets are not allowed: NET_RAW is missing".to_owned(),
         errno => format!("the sockets for adverts could not be opened: {errno}"),
-    }
-}
-
-fn report(operation: &str, address: IpAddr, outcome: rustix::io::Result<()>) {
-    match outcome {
-        Ok(()) => {}
-        Err(Errno::PERM) => tracing::error!(%address, "{operation} the interface: NET_ADMIN is missing"),
-        Err(errno) => tracing::error!(%address, %errno, "{operation} the interface"),
     }
 }
 

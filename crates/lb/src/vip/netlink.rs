@@ -1,12 +1,13 @@
 //! The kernel's routing netlink: which interfaces and addresses there are, putting an address on an interface and taking it
 //! off again, and hearing of changes. Messages are built and read by hand: we need six kinds of them.
 
-use super::sys;
+use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 /// Marks an address as put there by us (`IFA_PROTO`), so that a later life knows which ones it may take off.
 const OURS: u8 = 0xB7;
@@ -43,6 +44,10 @@ const IS_UP: u32 = 0x1;
 const HAS_CARRIER: u32 = 0x1_0000;
 const NO_DUPLICATE_DETECTION: u32 = 0x02;
 const TENTATIVE: u32 = 0x40;
+const FOREVER: u32 = u32::MAX;
+
+/// The kernel answers while it is asked. An answer that is not there by then was lost, and the thread that waits for it sends adverts.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub(super) struct Assigned {
     pub(super) ours: bool,
     /// Not usable yet: the kernel still asks whether someone else has it.
     pub(super) tentative: bool,
+    /// Seconds after which the kernel takes it off by itself, when it was last told of; none: it stays.
+    pub(super) lifetime: Option<u32>,
 }
 
 /// What the kernel says of itself.
@@ -237,9 +244,11 @@ impl Netlink {
         let kernel = SocketAddrNetlink::new(0, 0);
         rustix::net::sendto(&self.socket, request, SendFlags::empty(), &kernel)?;
         let mut buffer = vec![0; 32 * 1024];
+        let end = Instant::now() + ANSWERS_WITHIN;
         loop {
             let (length, _) = match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-                Err(Errno::INTR) => continue,
+                Err(Errno::INTR | Errno::AGAIN) if Instant::now() < end => continue,
+                Err(Errno::INTR | Errno::AGAIN) => return Err(NO_ANSWER),
                 outcome => outcome?,
             };
             for message in Messages(&buffer[..length]) {
@@ -260,6 +269,18 @@ impl Netlink {
     }
 }
 
+/// The kernel's answer to a request did not come.
+pub(super) const NO_ANSWER: Errno = Errno::TIMEDOUT;
+
+/// An error of a request, in words.
+pub(super) fn told(errno: Errno) -> String {
+    match errno {
+        NO_ANSWER => format!("the kernel (netlink) did not answer within {} ms", ANSWERS_WITHIN.as_millis()),
+        Errno::PERM => "NET_ADMIN is missing".to_owned(),
+        errno => errno.to_string(),
+    }
+}
+
 /// What the kernel says of a request as a whole.
 pub(super) fn acknowledged(body: &[u8]) -> rustix::io::Result<()> {
     match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
@@ -269,13 +290,14 @@ pub(super) fn acknowledged(body: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-/// No protocol means the first one: routing.
+/// No protocol means the first one: routing. Nobody waits at it for longer than an answer may take.
 pub(super) fn open(
     protocol: Option<Protocol>,
     groups: u32,
     flags: SocketFlags,
 ) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWERS_WITHIN))?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
 }
@@ -394,19 +416,21 @@ fn read_link(body: &[u8]) -> Option<Interface> {
 fn read_address(body: &[u8]) -> Option<Assigned> {
     let (prefix, interface) = (*body.get(1)?, read_u32(body, 4)?);
     let mut flags = u32::from(*body.get(2)?);
-    let (mut address, mut local, mut ours) = (None, None, false);
+    let (mut address, mut local, mut ours, mut lifetime) = (None, None, false, None);
     for (kind, value) in Attributes(body.get(8..)?) {
         match kind {
             ADDRESS => address = ip_address(value),
             LOCAL => local = ip_address(value),
             FLAGS => flags = read_u32(value, 0)?,
             PROTOCOL => ours = value == [OURS],
+            // First how long it is preferred, then how long it is there.
+            CACHE_INFO => lifetime = read_u32(value, 4).filter(|seconds| *seconds != FOREVER),
             _ => {}
         }
     }
     let tentative = flags & TENTATIVE != 0;
     // On a point-to-point link the first is the other side's.
-    Some(Assigned { interface, address: local.or(address)?, prefix, ours, tentative })
+    Some(Assigned { interface, address: local.or(address)?, prefix, ours, tentative, lifetime })
 }
 
 fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
@@ -475,6 +499,19 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for() {
+        const NOTHING: u16 = 1;
+        let mut netlink = Netlink::open().unwrap();
+        let sequence = netlink.next();
+        // The kernel answers this only where an answer is asked for.
+        let request = Request::new(NOTHING, 0, sequence).finish();
+        assert_eq!(netlink.exchange(&request, |_| ()), Err(NO_ANSWER));
+        assert!(told(NO_ANSWER).contains("did not answer"));
+        // One that comes late is not taken for that of the next request.
+        assert!(!netlink.interfaces().unwrap().is_empty());
+    }
+
+    #[test]
     fn broken_messages_end_the_reading() {
         assert!(Messages(&[5, 0, 0, 0]).next().is_none());
         assert!(Messages(&[255; 20]).next().is_none());
@@ -491,6 +528,7 @@ mod tests {
             prefix: 24,
             ours,
             tentative: false,
+            lifetime: None,
         };
         let all = [
             assigned("10.0.0.9", true),
@@ -516,6 +554,7 @@ mod tests {
             prefix,
             ours: false,
             tentative: false,
+            lifetime: None,
         };
         let all = [
             assigned("10.0.0.77", 32),

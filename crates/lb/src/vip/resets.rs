@@ -7,15 +7,16 @@
 //!
 //! This is a thread of its own: reading the kernel's table can take longer than an advert may be late.
 
+use super::Lost;
 use super::connections::{self, Connection, Mirror, Reported};
 use super::diag::Looker;
 use super::ip::{self, FROM_THIS_LINK};
 use super::netlink::Interface;
 use super::seal::{Seal, SealKeys};
-use super::sys::{self, Tell};
 use super::wake::Waker;
 use super::wire::{self, PacketSender};
 use crate::core::Time;
+use crate::sys::{self, Tell};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
@@ -38,12 +39,18 @@ const LOOK_SHARE: Time = 50;
 const TELL_AFTER: [Time; 5] = [0, 100_000, 650_000, 1_250_000, 2_500_000];
 /// So many at once, and a pause: more than queues on the way hold would only be lost.
 const AT_ONCE: usize = 256;
+/// Datagrams that are heard before orders are taken: a flood must not keep them waiting.
+const HEARD_AT_ONCE: usize = 256;
 const PAUSE: Time = 2_000;
 /// A round that is not through by then is given up: nothing leaves this machine.
 const ROUND_LASTS: Time = 5_000_000;
 /// Between the numbers of one round and those of the next: no client's window reaches so far.
 const FAR: u32 = 1 << 30;
 const TIDY_EVERY: Time = 1_000_000;
+/// A former holder's last words count for so long after the takeover, and for so many clients. Nobody else has a reason to tell a
+/// holder of connections: without signatures anybody on the link could have it send packets wherever he likes.
+const LAST_WORDS_FOR: Time = 5_000_000;
+const LAST_WORDS: usize = 8192;
 /// A socket that takes nothing for so long is not waited for.
 const LONGEST_WAIT: Time = 20_000;
 /// Bytes that wait in a socket: what a holder says in one go, and the kernel counts each datagram as several times its size.
@@ -55,17 +62,23 @@ const LONGEST: usize = 2048;
 pub(super) enum Order {
     /// Follow exactly these.
     Watch(Vec<Watched>),
-    /// Sign and check what is said about this one.
-    Sign { vip: String, keys: Option<SealKeys> },
+    /// Sign and check what is said about this one; without keys neither.
+    Sign { vip: Id, keys: Option<SealKeys> },
     /// Tell the peers now of the connections that there are: they are about to take over.
     Look,
     /// This machine has got or lost the addresses.
-    Held { vip: String, held: bool },
+    Held { vip: Id, held: bool },
+    /// Another machine is known to hold these addresses, of this vip.
+    Elsewhere { vip: Id, addresses: Vec<IpAddr> },
 }
+
+/// A vip by a number of its own: its name may change.
+pub(super) type Id = u64;
 
 /// A virtual router whose connections are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Watched {
+    pub(super) id: Id,
     pub(super) name: String,
     pub(super) router_id: u8,
     pub(super) interface: Interface,
@@ -83,14 +96,18 @@ pub(super) struct Resets {
     mirrored: Mirrored,
 }
 
-/// How many connections are known of, by the name of the vip.
-type Mirrored = Arc<Mutex<BTreeMap<String, usize>>>;
+/// How many connections are known of.
+type Mirrored = Arc<Mutex<BTreeMap<Id, usize>>>;
 
 /// One virtual router, as the thread sees it.
 #[derive(Debug)]
 struct Follow {
     watched: Watched,
     held: bool,
+    /// When the addresses were taken.
+    held_at: Time,
+    /// Connections that somebody has told of since then.
+    last_words: BTreeSet<Connection>,
     reported: Reported,
     mirror: Mirror,
     rounds: Vec<Round>,
@@ -107,13 +124,13 @@ struct Round {
     number: u32,
 }
 
-/// The sockets on one interface, for one family.
+/// The sockets on one interface, for one family: one to hear with, and one for each address that is spoken from.
 #[derive(Debug)]
 struct Port {
     interface: Interface,
-    source: IpAddr,
+    v4: bool,
     receiver: OwnedFd,
-    sender: OwnedFd,
+    senders: Vec<(IpAddr, OwnedFd)>,
 }
 
 struct Worker {
@@ -121,19 +138,22 @@ struct Worker {
     waker: Waker,
     start: Instant,
     follows: Vec<Follow>,
-    /// By the name of the vip; they outlive a change of the interface.
-    seals: BTreeMap<String, Seal>,
+    /// They outlive a change of the interface.
+    seals: BTreeMap<Id, Seal>,
     ports: Vec<Port>,
     looker: Looker,
     look_at: Time,
     tidy_at: Time,
     mirrored: Mirrored,
+    /// Addresses that this machine has or had, and that nobody else is known to have got since.
+    had: BTreeSet<IpAddr>,
+    lost: Lost,
 }
 
 // === impl Resets ===
 
 impl Resets {
-    pub(super) fn start() -> std::io::Result<Self> {
+    pub(super) fn start(lost: Lost) -> std::io::Result<Self> {
         let (sender, orders) = mpsc::channel();
         let waker = Waker::new()?;
         let mut worker = Worker {
@@ -147,6 +167,8 @@ impl Resets {
             look_at: 0,
             tidy_at: 0,
             mirrored: Mirrored::default(),
+            had: BTreeSet::new(),
+            lost,
         };
         let mirrored = worker.mirrored.clone();
         let thread = std::thread::Builder::new().name("vip-resets".to_owned()).spawn(move || worker.run())?;
@@ -154,8 +176,8 @@ impl Resets {
     }
 
     /// Connections at the holder that are known of.
-    pub(super) fn mirrored(&self, vip: &str) -> usize {
-        self.mirrored.lock().get(vip).copied().unwrap_or(0)
+    pub(super) fn mirrored(&self, vip: Id) -> usize {
+        self.mirrored.lock().get(&vip).copied().unwrap_or(0)
     }
 
     pub(super) fn order(&self, order: Order) {
@@ -194,7 +216,7 @@ impl Worker {
                 self.tidy_at = now + TIDY_EVERY;
                 self.follows.iter_mut().for_each(|follow| follow.mirror.forget_old(now));
             }
-            let known = self.follows.iter().map(|f| (f.watched.name.clone(), f.mirror.len()));
+            let known = self.follows.iter().map(|f| (f.watched.id, f.mirror.len()));
             *self.mirrored.lock() = known.collect();
         }
     }
@@ -230,7 +252,8 @@ impl Worker {
                     self.look_at = 0;
                     self.look(self.now());
                 }
-                Ok(Order::Held { vip, held }) => self.held(&vip, held),
+                Ok(Order::Held { vip, held }) => self.held(vip, held),
+                Ok(Order::Elsewhere { vip, addresses }) => self.give_up(vip, &addresses),
                 Err(mpsc::TryRecvError::Empty) => return true,
                 Err(mpsc::TryRecvError::Disconnected) => return false,
             }
@@ -240,64 +263,98 @@ impl Worker {
     fn watch(&mut self, watched: Vec<Watched>) {
         let mut old = std::mem::take(&mut self.follows);
         for watched in watched {
-            let kept = old.iter().position(|follow| follow.watched.name == watched.name);
+            let kept = old.iter().position(|follow| follow.watched.id == watched.id);
             self.follows.push(match kept.map(|index| old.swap_remove(index)) {
                 Some(follow) => Follow { watched, ..follow },
                 None => Follow {
                     watched,
                     held: false,
+                    held_at: 0,
+                    last_words: BTreeSet::new(),
                     reported: Reported::default(),
                     mirror: Mirror::default(),
                     rounds: Vec::new(),
                 },
             });
         }
+        let held = self.follows.iter().filter(|follow| follow.held);
+        self.had.extend(held.flat_map(|follow| &follow.watched.addresses));
         let follows = &self.follows;
         self.ports.retain(|port| follows.iter().any(|follow| port.serves(&follow.watched)));
-        for follow in follows {
-            if !self.ports.iter().any(|port| port.serves(&follow.watched)) {
-                match Port::open(&follow.watched) {
-                    Ok(port) => self.ports.push(port),
-                    Err(errno) => {
-                        let vip = &follow.watched.name;
-                        tracing::warn!(%vip, %errno, "peers can't be told of connections: UDP port {PORT}");
-                    }
-                }
+        for port in &mut self.ports {
+            port.senders.retain(|(source, _)| follows.iter().any(|follow| follow.watched.source == *source));
+        }
+        for Follow { watched, .. } in follows {
+            let place = self.ports.iter().position(|port| port.serves(watched));
+            let opened = match place {
+                Some(place) => self.ports[place].speak_from(watched.source),
+                None => Port::open(watched).map(|port| self.ports.push(port)),
+            };
+            if let Err(errno) = opened {
+                let vip = &watched.name;
+                tracing::warn!(%vip, %errno, "peers can't be told of connections: UDP port {PORT}");
             }
         }
     }
 
-    fn held(&mut self, vip: &str, held: bool) {
+    fn held(&mut self, vip: Id, held: bool) {
         let now = self.now();
-        let Some(follow) = self.follows.iter_mut().find(|follow| follow.watched.name == vip) else { return };
+        let Some(follow) = self.follows.iter_mut().find(|follow| follow.watched.id == vip) else { return };
         if std::mem::replace(&mut follow.held, held) == held {
             return;
         }
         follow.reported.clear();
+        follow.held_at = now;
+        follow.last_words.clear();
         if !held {
             follow.rounds.clear();
             return;
         }
+        self.had.extend(&follow.watched.addresses);
         self.look_at = now;
         let connections = follow.mirror.take();
         if connections.is_empty() {
             return;
         }
-        tracing::info!(vip, connections = connections.len(), "clients of the former holder are told");
+        let vip = &follow.watched.name;
+        tracing::info!(%vip, connections = connections.len(), "clients of the former holder are told");
         follow.tell_clients(connections, now);
+    }
+
+    /// Addresses that were here are another machine's now. Whoever has connections by them is told. Their clients hear nothing from
+    /// us any more, so the new holder learns of them first: it may have been started since, or have forgotten them while nobody
+    /// had the addresses.
+    fn give_up(&mut self, vip: Id, addresses: &[IpAddr]) {
+        let now = self.now();
+        let held = self.follows.iter().filter(|follow| follow.held);
+        let here: BTreeSet<IpAddr> =
+            held.flat_map(|follow| follow.watched.addresses.iter().copied()).collect();
+        let lost = addresses.iter().copied().filter(|address| !here.contains(address));
+        let lost: Vec<IpAddr> = lost.filter(|address| self.had.remove(address)).collect();
+        if lost.is_empty() {
+            return;
+        }
+        let found = self.looker.look(&lost);
+        if let Some(follow) = self.follows.iter_mut().find(|follow| follow.watched.id == vip) {
+            let port = self.ports.iter().find(|port| port.serves(&follow.watched));
+            follow.tell(&found, port, self.seals.get_mut(&vip), now);
+            follow.reported.clear();
+        }
+        (self.lost)(&lost);
     }
 
     fn receive(&mut self, buffer: &mut [u8], now: Time) {
         for port in &self.ports {
-            while let Ok(Some(received)) = sys::receive(&port.receiver, buffer) {
+            for _ in 0..HEARD_AT_ONCE {
+                let Ok(Some(received)) = sys::receive(&port.receiver, buffer) else { break };
                 let from = received.from.ip();
-                if received.hops != Some(FROM_THIS_LINK) || from == port.source {
+                if received.hops != Some(FROM_THIS_LINK) || port.sender(from).is_some() {
                     continue;
                 }
                 let bytes = &buffer[..received.length];
                 let follows = self.follows.iter_mut().filter(|follow| port.serves(&follow.watched));
                 for follow in follows {
-                    let seal = self.seals.get_mut(&follow.watched.name);
+                    let seal = self.seals.get_mut(&follow.watched.id);
                     follow.hear(from, bytes, seal, now);
                 }
             }
@@ -318,7 +375,7 @@ impl Worker {
         let found = self.looker.look(&services);
         for follow in self.follows.iter_mut().filter(|follow| follow.held) {
             let port = self.ports.iter().find(|port| port.serves(&follow.watched));
-            let seal = self.seals.get_mut(&follow.watched.name);
+            let seal = self.seals.get_mut(&follow.watched.id);
             follow.tell(&found, port, seal, now);
         }
         let end = self.now();
@@ -350,11 +407,21 @@ impl Follow {
             if self.held {
                 // A last word of the former holder. It does no harm to connections that live.
                 let open: Vec<_> = entries.iter().filter(|e| e.open).map(|e| e.connection).collect();
-                self.tell_clients(open, now);
+                self.hear_last_words(open, now);
             } else {
                 self.mirror.hear(&entries, now);
             }
         }
+    }
+
+    fn hear_last_words(&mut self, mut connections: Vec<Connection>, now: Time) {
+        if now.saturating_sub(self.held_at) >= LAST_WORDS_FOR {
+            self.last_words.clear();
+            return;
+        }
+        connections
+            .retain(|connection| self.last_words.len() < LAST_WORDS && self.last_words.insert(*connection));
+        self.tell_clients(connections, now);
     }
 
     /// Has clients told that their connections are gone, several times.
@@ -398,7 +465,9 @@ impl Follow {
         let watched = &self.watched;
         let current = found.iter().filter(|c| watched.addresses.contains(&c.service.ip())).copied().collect();
         let datagrams = self.reported.datagrams(watched.router_id, current, now);
-        let Some(port) = port else { return };
+        let Some((port, sender)) = port.and_then(|port| Some((port, port.sender(watched.source)?))) else {
+            return;
+        };
         for mut datagram in datagrams {
             if let Some(seal) = &mut seal {
                 datagram = seal.close(&datagram, watched.source);
@@ -408,10 +477,10 @@ impl Follow {
             for peer in to {
                 let to = sys::on_link(*peer, PORT, port.interface.index);
                 // What gets lost is told again soon; what only waits for the socket is not lost.
-                if let Err(Errno::AGAIN) = port.send(&datagram, &to) {
-                    let mut room = [PollFd::new(&port.sender, PollFlags::OUT)];
+                if let Err(Errno::AGAIN) = send(sender, &datagram, &to) {
+                    let mut room = [PollFd::new(sender, PollFlags::OUT)];
                     let _ = rustix::event::poll(&mut room, Some(&timespec(LONGEST_WAIT)));
-                    let _ = port.send(&datagram, &to);
+                    let _ = send(sender, &datagram, &to);
                 }
             }
         }
@@ -421,12 +490,23 @@ impl Follow {
 // === impl Port ===
 
 impl Port {
-    fn send(&self, datagram: &[u8], to: &SocketAddr) -> rustix::io::Result<usize> {
-        rustix::net::sendto(&self.sender, datagram, SendFlags::DONTWAIT, to)
+    /// The socket that speaks from one of our addresses.
+    fn sender(&self, source: IpAddr) -> Option<&OwnedFd> {
+        self.senders.iter().find(|(own, _)| *own == source).map(|(_, sender)| sender)
     }
 
     fn serves(&self, watched: &Watched) -> bool {
-        self.interface.index == watched.interface.index && self.source == watched.source
+        self.interface.index == watched.interface.index && self.v4 == watched.source.is_ipv4()
+    }
+
+    fn speak_from(&mut self, source: IpAddr) -> rustix::io::Result<()> {
+        if self.sender(source).is_none() {
+            let sender = open_udp(&self.interface, source)?;
+            let _ = sockopt::set_socket_send_buffer_size_force(&sender, SOCKET_BUFFER);
+            rustix::net::bind(&sender, &sys::on_link(source, 0, self.interface.index))?;
+            self.senders.push((source, sender));
+        }
+        Ok(())
     }
 
     fn open(watched: &Watched) -> rustix::io::Result<Self> {
@@ -444,13 +524,17 @@ impl Port {
             }
         }
         rustix::net::bind(&receiver, &SocketAddr::new(sys::unspecified(source), PORT))?;
-        let sender = open_udp(interface, source)?;
         // Beyond the usual limit by our rights; without them there are only the usual ones.
         let _ = sockopt::set_socket_recv_buffer_size_force(&receiver, SOCKET_BUFFER);
-        let _ = sockopt::set_socket_send_buffer_size_force(&sender, SOCKET_BUFFER);
-        rustix::net::bind(&sender, &sys::on_link(source, 0, interface.index))?;
-        Ok(Self { interface: interface.clone(), source, receiver, sender })
+        let (interface, v4) = (interface.clone(), source.is_ipv4());
+        let mut port = Self { interface, v4, receiver, senders: Vec::new() };
+        port.speak_from(source)?;
+        Ok(port)
     }
+}
+
+fn send(sender: &OwnedFd, datagram: &[u8], to: &SocketAddr) -> rustix::io::Result<usize> {
+    rustix::net::sendto(sender, datagram, SendFlags::DONTWAIT, to)
 }
 
 /// A UDP socket on one interface, whose packets show that they come from this link.
@@ -511,6 +595,7 @@ mod tests {
     fn follow(router_id: u8) -> Follow {
         let interface = Interface { index: 1, name: "lo".to_owned(), mac: [0; 6], up: true };
         let watched = Watched {
+            id: router_id.into(),
             name: router_id.to_string(),
             router_id,
             interface,
@@ -519,7 +604,8 @@ mod tests {
             peers: Vec::new(),
         };
         let (reported, mirror) = (Reported::default(), Mirror::default());
-        Follow { watched, held: false, reported, mirror, rounds: Vec::new() }
+        let last_words = BTreeSet::new();
+        Follow { watched, held: false, held_at: 0, last_words, reported, mirror, rounds: Vec::new() }
     }
 
     fn seal() -> Seal {
@@ -549,6 +635,33 @@ mod tests {
         follow.hear(from, &datagram(1), Some(&mut seal), 0);
         follow.hear(from, b"BLBC", Some(&mut seal), 0);
         assert_eq!(follow.mirror.len(), 1);
+    }
+
+    #[test]
+    fn a_holder_hears_of_connections_only_after_a_takeover_and_not_of_more_than_there_may_be() {
+        let from = IpAddr::from([127, 0, 0, 2]);
+        let mut follow = follow(1);
+        (follow.held, follow.held_at) = (true, 1_000_000);
+        let late = follow.held_at + LAST_WORDS_FOR;
+        follow.hear(from, &datagram(1), None, late);
+        assert!(follow.rounds.is_empty(), "nobody just took over");
+        follow.hear(from, &datagram(1), None, late - 1);
+        let rounds = follow.rounds.len();
+        assert!(rounds > 0, "a last word");
+        follow.hear(from, &datagram(1), None, late - 1);
+        assert_eq!(follow.rounds.len(), rounds, "once is enough");
+        let service = SocketAddr::from(([127, 0, 90, 1], 6443));
+        let client = |n: u32| SocketAddr::from(([127, 91, (n >> 8) as u8, n as u8], 4001));
+        let made_up: BTreeSet<_> = (0..20_000).map(|n| Connection { client: client(n), service }).collect();
+        let mut neighbour = Reported::default();
+        for _ in 0..3 {
+            for datagram in neighbour.datagrams(1, made_up.clone(), 0) {
+                follow.hear(from, &datagram, None, late - 1);
+            }
+        }
+        let told: BTreeSet<Connection> =
+            follow.rounds.iter().flat_map(|round| round.connections.iter().copied()).collect();
+        assert!((LAST_WORDS - 1..=LAST_WORDS).contains(&told.len()), "{}", told.len());
     }
 
     #[test]

@@ -23,8 +23,14 @@ pub struct VipStatus {
     pub transitions: u64,
     /// Adverts that were thrown away: not signed as they must be, malformed, or replayed.
     pub rejected: u64,
-    /// Of these, refused because the sender's clock and ours are too far apart, or because they were old ones.
+    /// Of these, refused because the sender's clock and ours are too far apart.
     pub clock_refused: u64,
+    /// Of these, refused because they, or later ones, were heard before: repeated, delayed or overtaken.
+    pub replayed: u64,
+    /// Of these, refused because they are not signed, or not with a key of ours.
+    pub wrong_key: u64,
+    /// How often another machine has claimed an address that this one held.
+    pub foreign_claims: u64,
     /// What is looked at.
     pub tracks: Vec<TrackStatus>,
     /// Peers that are watched by BFD.

@@ -2,7 +2,7 @@
 
 use super::ip::{self, FROM_THIS_LINK};
 use super::netlink::Interface;
-use super::sys::{self, LinkAddress, Tell};
+use crate::sys::{self, LinkAddress, Tell};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
     AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, ipproto, sockopt,

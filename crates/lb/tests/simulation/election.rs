@@ -1,6 +1,6 @@
 //! Two or three machines that share an address.
 //!
-//! What is proved, in units of the advert interval and with packets that take up to a quarter of it:
+//! What is proved, in units of the longest advert interval and with packets that take up to a quarter of it:
 //! - Overlap: two holders that can hear and understand each other are one after an interval, a packet's way and a late timer;
 //!   counted anew when the priority of one of them changes. An address that a killed or frozen process leaves on its machine
 //!   counts too: it is off when the kernel's time for it is over.
@@ -9,6 +9,9 @@
 //! - Hand-over: while nothing else happens, clean stops, restarts and failing checks leave no moment without a holder.
 //! - Clocks: while nothing else happens, a clock of the world that is set an hour ahead or back, and right again, moves nothing
 //!   where adverts are signed, and a holder that dies meanwhile is replaced all the same.
+//! - Recordings: what was signed by a holder that is dead, in that life or an earlier one, puts no takeover off.
+//! - Reloads: while nothing else happens, other advert intervals (of some peers only, where VRRPv3 allows it) and other checks, in
+//!   other orders, move nothing. Among faults no role changes by a reload itself, only by what the checks then say.
 //! - Failover: while nothing else happens, a holder that dies is replaced within three intervals and the skew; a timer's
 //!   lateness and a packet's way more where the last advert was under way.
 
@@ -25,6 +28,8 @@ const KEYS: &str = "1 b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz";
 /// When the worlds begin, by the clock of the world.
 const WALL: Time = 1_700_000_000 * SECOND;
 const HOUR: Time = 3600 * SECOND;
+/// Checks that a file may name, in an order of its own; whether there is a way to speak is always one more, and the last.
+const CHECKS: [&[usize]; 8] = [&[0, 1], &[1, 0], &[0], &[1], &[], &[0, 1, 2], &[2, 0], &[2, 1, 0]];
 /// Intervals that a schedule has.
 const END: Time = FAULTY + SETTLE + 14;
 
@@ -48,6 +53,8 @@ struct World {
     /// The only holder, once things must have settled.
     settled: Option<usize>,
     trace: bool,
+    /// What a neighbour has recorded, and of whom.
+    tape: Option<Vec<(usize, Signed)>>,
 }
 
 struct Node {
@@ -57,8 +64,12 @@ struct Node {
     address: bool,
     /// Without anybody to renew it, the kernel takes it off then.
     expires: Time,
-    /// Which of its two checks is the first one in its settings.
-    swapped: bool,
+    /// Which checks are in its settings, in their order.
+    checks: &'static [usize],
+    /// What each check subtracts.
+    weights: [u8; 3],
+    /// What each check would say.
+    good: [bool; 3],
     /// Of this life.
     signer: Signer,
     verifier: Verifier,
@@ -104,15 +115,17 @@ enum Action {
     Jump(usize, Time),
     FalseAlarm(usize, usize),
     Reload(usize, u8),
-    /// A reload that puts the checks into another order.
-    Swap(usize),
+    /// A reload with other checks. Their results come at once, or with the next change.
+    Checks(usize, &'static [usize], bool),
+    /// A reload with adverts four times as often, or not.
+    Hurry(usize, bool),
     /// The clock of the world, as a machine has it.
     SetWall(usize, Time),
 }
 
 #[test]
 fn at_most_one_holds_the_address_and_one_does_in_the_end() {
-    let takeovers = crate::run(50, |seed, trace| World::new(seed, trace).run());
+    let takeovers = crate::run(48, |seed, trace| World::new(seed, trace).run());
     assert!(takeovers > 0);
 }
 
@@ -129,8 +142,19 @@ fn a_holder_that_dies_is_replaced_in_time() {
 }
 
 #[test]
+fn reloads_of_intervals_and_checks_move_nothing() {
+    crate::run(2, |seed, trace| World::new(seed, trace).reloads());
+}
+
+#[test]
 fn a_clock_that_is_set_moves_nothing() {
-    crate::run(2, |seed, trace| World::new(seed, trace).wrong_clock());
+    crate::run(1, |seed, trace| World::new(seed, trace).wrong_clock());
+}
+
+#[test]
+fn recordings_of_a_dead_holder_keep_nobody_from_taking_over() {
+    let takeovers = crate::run(1, |seed, trace| World::new(seed, trace).recordings());
+    assert!(takeovers > 0);
 }
 
 /// What a calm world may go without.
@@ -138,6 +162,28 @@ fn a_clock_that_is_set_moves_nothing() {
 enum Gap {
     None,
     Failover,
+}
+
+impl Node {
+    fn new(settings: Settings, weights: [u8; 3]) -> Node {
+        Node {
+            settings,
+            router: None,
+            address: false,
+            expires: NEVER,
+            checks: CHECKS[0],
+            weights,
+            good: [true; 3],
+            signer: Signer::new(keys()),
+            verifier: Verifier::new(keys()),
+            wall: WALL,
+            paused: false,
+            inbox: Vec::new(),
+            shift: 0,
+            wake: NEVER,
+            restarts: false,
+        }
+    }
 }
 
 impl World {
@@ -155,34 +201,20 @@ impl World {
         let preempt_delay = random.below(2) * 3 * interval;
         let equal = random.chance(15);
         let signed = random.chance(25);
-        let nodes = (0..count)
-            .map(|index| Node {
-                settings: Settings {
-                    version: if v2 { Version::V2 } else { Version::V3 },
-                    router_id: 51,
-                    priority: if equal { 100 } else { 80 + 40 * index as u8 + random.below(30) as u8 },
-                    interval,
-                    preempt,
-                    preempt_delay,
-                    source: address(index),
-                    addresses: vec![IpAddr::from([10, 0, 0, 100])],
-                    tracks: vec![0, 20 + random.below(60) as u8],
-                    announcements: 3,
-                },
-                router: None,
-                address: false,
-                expires: NEVER,
-                swapped: false,
-                signer: Signer::new(keys()),
-                verifier: Verifier::new(keys()),
-                wall: WALL,
-                paused: false,
-                inbox: Vec::new(),
-                shift: 0,
-                wake: NEVER,
-                restarts: false,
-            })
-            .collect();
+        let weights = [0; 3].map(|_| [0, 20 + random.below(60) as u8, 1 + random.below(40) as u8]);
+        let mut settings = |index: usize| Settings {
+            version: if v2 { Version::V2 } else { Version::V3 },
+            router_id: 51,
+            priority: if equal { 100 } else { 80 + 40 * index as u8 + random.below(30) as u8 },
+            interval,
+            preempt,
+            preempt_delay,
+            source: address(index),
+            addresses: vec![IpAddr::from([10, 0, 0, 100])],
+            tracks: tracks(CHECKS[0], weights[index]),
+            announcements: 3,
+        };
+        let nodes = (0..count).map(|index| Node::new(settings(index), weights[index])).collect();
         World {
             now: 0,
             random,
@@ -198,6 +230,7 @@ impl World {
             life: (3 * interval).max(3 * SECOND),
             settled: None,
             trace,
+            tape: None,
         }
     }
 
@@ -213,8 +246,7 @@ impl World {
             self.fault(from, until, &mut script);
         }
         for node in 0..self.nodes.len() {
-            script.push((heal, Action::Track(node, 0, true)));
-            script.push((heal, Action::Track(node, 1, true)));
+            script.extend([0, 1, 2].map(|check| (heal, Action::Track(node, check, true))));
             script.push((heal, Action::Start(node)));
             script.push((heal, Action::SetWall(node, WALL)));
         }
@@ -226,7 +258,7 @@ impl World {
         let count = self.nodes.len() as u64;
         let node = self.random.below(count) as usize;
         let other = (node + 1 + self.random.below(count - 1) as usize) % count as usize;
-        match self.random.below(14) {
+        match self.random.below(15) {
             0 | 1 => script.extend([(from, Action::Cut(node, other)), (until, Action::Mend(node, other))]),
             2 | 3 => {
                 for peer in (0..count as usize).filter(|peer| *peer != node) {
@@ -243,12 +275,18 @@ impl World {
             7 => script.extend([(from, Action::Crash(node)), (until, Action::Start(node))]),
             8 => script.extend([(from, Action::Stop(node)), (until, Action::Start(node))]),
             9 => {
-                let track = self.random.below(2) as usize;
+                let track = self.random.below(3) as usize;
                 script.push((from, Action::Track(node, track, false)));
                 script.push((until, Action::Track(node, track, true)));
             }
             10 => script.push((from, Action::Jump(node, until - from))),
-            11 => script.extend([(from, Action::Swap(node)), (until, Action::Swap(node))]),
+            11 => {
+                for at in [from, until] {
+                    let (checks, at_once) = (self.random.below(8) as usize, self.random.chance(50));
+                    script.push((at, Action::Checks(node, CHECKS[checks], at_once)));
+                }
+            }
+            13 => script.extend([(from, Action::Hurry(node, true)), (until, Action::Hurry(node, false))]),
             12 => {
                 let wrong = if self.random.chance(50) { WALL + HOUR } else { WALL - HOUR };
                 script.extend([(from, Action::SetWall(node, wrong)), (until, Action::SetWall(node, WALL))]);
@@ -333,6 +371,30 @@ impl World {
         Ok(self.takeovers)
     }
 
+    /// Files with other intervals and other checks, of one machine after the other.
+    fn reloads(mut self) -> Result<u64, String> {
+        (0..self.nodes.len()).for_each(|node| self.start(node));
+        self.until(10 * self.interval, NEVER)?;
+        // Before the strongest has it there may be moves.
+        self.until(30 * self.interval, 0)?;
+        let (takeovers, holder) = (self.takeovers, (0..self.nodes.len()).find(|node| self.holds(*node)));
+        for _ in 0..8 {
+            let node = self.random.below(self.nodes.len() as u64) as usize;
+            let action = match self.random.below(3) {
+                0 => Action::Checks(node, CHECKS[self.random.below(8) as usize], self.random.chance(50)),
+                _ => Action::Hurry(node, self.random.chance(50)),
+            };
+            self.act(action);
+            let end = self.now + 1 + self.random.below(5 * self.interval);
+            self.until(end, 0)?;
+            let holders: Vec<_> = (0..self.nodes.len()).filter(|node| self.holds(*node)).collect();
+            if self.takeovers != takeovers || holders.first().copied() != holder || holders.len() != 1 {
+                return Err(format!("{holders:?} hold the address after {action:?}, before {holder:?}"));
+            }
+        }
+        Ok(self.takeovers)
+    }
+
     /// A clock is set and set right again; then a holder dies while one is wrong.
     fn wrong_clock(mut self) -> Result<u64, String> {
         self.signed = true;
@@ -359,6 +421,40 @@ impl World {
         self.until(self.now + 5 * self.interval, 0)?;
         let longest = self.longest_failover(holder) + self.interval;
         self.act(Action::Crash(holder));
+        self.until(self.now + 8 * self.interval, longest)?;
+        Ok(self.takeovers)
+    }
+
+    /// A neighbour plays what it has recorded of the holder, in this life and another, when that is dead.
+    fn recordings(mut self) -> Result<u64, String> {
+        self.signed = true;
+        (0..self.nodes.len()).for_each(|node| self.start(node));
+        self.until(10 * self.interval, NEVER)?;
+        self.until(30 * self.interval, 0)?;
+        let Some(holder) = (0..self.nodes.len()).find(|node| self.holds(*node)) else {
+            return Err("nobody holds the address".to_owned());
+        };
+        self.tape = Some(Vec::new());
+        self.until(self.now + 5 * self.interval, 0)?;
+        let tape = self.tape.take().unwrap_or_default().into_iter();
+        let mut recorded: Vec<_> = tape.filter(|(from, _)| *from == holder).map(|(_, said)| said).collect();
+        let Some(last) = recorded.last().cloned() else { return Err("nothing was said".to_owned()) };
+        let mut earlier = Signer::new(keys());
+        for place in 0..recorded.len() as u64 {
+            let seal = earlier.sign(&[0x31, last.advert.router_id], address(holder), WALL - HOUR + place);
+            recorded.push(Signed { advert: last.advert.clone(), seal: Some(seal) });
+        }
+        // Five minutes go by.
+        (0..self.nodes.len()).for_each(|node| self.act(Action::SetWall(node, WALL + 300 * SECOND)));
+        self.until(self.now + 5 * self.interval, 0)?;
+        let longest = self.longest_failover(holder);
+        self.act(Action::Crash(holder));
+        for (place, advert) in recorded.into_iter().enumerate() {
+            let at = self.now + 1 + place as Time * self.interval / 2;
+            for to in (0..self.nodes.len()).filter(|to| *to != holder) {
+                self.wire.push(Packet { at, from: holder, to, advert: advert.clone() });
+            }
+        }
         self.until(self.now + 8 * self.interval, longest)?;
         Ok(self.takeovers)
     }
@@ -415,8 +511,8 @@ impl World {
         let opened = seal.map_or(Ok(()), |seal| node.verifier.open(&seal, address(from), wall).map(drop));
         self.with_router(at, |router, now| match opened {
             Ok(()) => router.on_advert(&advert, address(from), now),
-            Err(Refused::Clock { .. }) if advert.priority > 0 => {
-                router.on_doubtful_advert(now);
+            Err(Refused::Clock { newer, .. }) if advert.priority > 0 => {
+                router.on_doubtful_advert(newer, now);
                 Vec::new()
             }
             Err(_) => Vec::new(),
@@ -435,6 +531,16 @@ impl World {
         self.obey(at, outputs);
     }
 
+    fn die(&mut self, at: usize, leaves_address: bool) {
+        let node = &mut self.nodes[at];
+        if node.router.is_some() && !node.paused {
+            node.expires = self.now + self.life;
+        }
+        (node.router, node.restarts, node.wake, node.paused) = (None, false, NEVER, false);
+        node.inbox.clear();
+        node.address &= leaves_address;
+    }
+
     fn act(&mut self, action: Action) {
         if self.trace {
             println!("{:>10} {action:?}", self.now);
@@ -451,21 +557,14 @@ impl World {
                 }
             }
             Action::Resume(at) => self.resume(at),
-            Action::Kill(at) | Action::Crash(at) => {
-                let node = &mut self.nodes[at];
-                if node.router.is_some() && !node.paused {
-                    node.expires = now + self.life;
-                }
-                (node.router, node.restarts, node.wake, node.paused) = (None, false, NEVER, false);
-                node.inbox.clear();
-                node.address &= matches!(action, Action::Kill(_));
-            }
+            Action::Kill(at) => self.die(at, true),
+            Action::Crash(at) => self.die(at, false),
             Action::Start(at) => self.start(at),
             Action::Stop(at) => self.with_router(at, |router, now| router.stop(now)),
             Action::Track(at, track, passes) => {
                 self.overlap = [[NEVER; 3]; 3];
-                let track = if self.nodes[at].swapped { 1 - track } else { track };
-                self.with_router(at, |router, now| router.on_track(track, passes, now));
+                self.nodes[at].good[track] = passes;
+                self.tell(at, track);
             }
             Action::Jump(at, by) => {
                 let node = &mut self.nodes[at];
@@ -477,23 +576,48 @@ impl World {
             }
             Action::Reload(at, priority) => {
                 self.nodes[at].settings.priority = priority;
-                let settings = self.nodes[at].settings.clone();
                 self.overlap = [[NEVER; 3]; 3];
-                self.with_router(at, |router, now| router.reconfigure(settings, &[Some(0), Some(1)], now));
+                self.reload(at, self.nodes[at].checks);
             }
-            Action::Swap(at) => {
-                let node = &mut self.nodes[at];
-                node.settings.tracks.swap(0, 1);
-                node.swapped = !node.swapped;
-                let settings = node.settings.clone();
-                let before = self.role(at);
-                self.with_router(at, |router, now| router.reconfigure(settings, &[Some(1), Some(0)], now));
-                assert_eq!(self.role(at), before, "a reload changes no role");
+            Action::Checks(at, checks, at_once) => {
+                self.overlap = [[NEVER; 3]; 3];
+                self.reload(at, checks);
+                if at_once {
+                    (0..3).for_each(|check| self.tell(at, check));
+                }
             }
+            // Peers of version 2 that do not agree on it do not hear each other.
+            Action::Hurry(at, hurries) if self.nodes[at].settings.version == Version::V3 => {
+                self.nodes[at].settings.interval = if hurries { self.interval / 4 } else { self.interval };
+                self.reload(at, self.nodes[at].checks);
+            }
+            Action::Hurry(..) => {}
             Action::SetWall(at, wall) => {
                 self.overlap = [[NEVER; 3]; 3];
                 self.nodes[at].wall = wall;
             }
+        }
+    }
+
+    /// What a machine does with other settings, and with these checks.
+    fn reload(&mut self, at: usize, checks: &'static [usize]) {
+        let node = &mut self.nodes[at];
+        let old = std::mem::replace(&mut node.checks, checks);
+        node.settings.tracks = tracks(checks, node.weights);
+        let same = checks.iter().map(|check| old.iter().position(|known| known == check));
+        let same: Vec<_> = same.chain([Some(old.len())]).collect();
+        let (settings, before) = (node.settings.clone(), self.role(at));
+        self.with_router(at, |router, now| router.reconfigure(settings, &same, now));
+        assert_eq!(self.role(at), before, "a reload changes no role");
+        // The machine is looked at after each: there is a way to speak.
+        self.with_router(at, |router, now| router.on_track(checks.len(), true, now));
+    }
+
+    /// A check has been looked at.
+    fn tell(&mut self, at: usize, check: usize) {
+        let (checks, good) = (self.nodes[at].checks, self.nodes[at].good[check]);
+        if let Some(index) = checks.iter().position(|known| *known == check) {
+            self.with_router(at, |router, now| router.on_track(index, good, now));
         }
     }
 
@@ -526,7 +650,9 @@ impl World {
         let local = self.now + node.shift;
         (node.signer, node.verifier) = (Signer::new(keys()), Verifier::new(keys()));
         let mut router = Router::new(node.settings.clone(), local);
-        let outputs = [0, 1].map(|track| router.on_track(track, true, local)).concat();
+        let results = node.checks.iter().map(|check| node.good[*check]).chain([true]);
+        let told = results.enumerate().flat_map(|(index, good)| router.on_track(index, good, local));
+        let outputs = told.collect();
         node.router = Some(router);
         self.obey(at, outputs);
     }
@@ -578,6 +704,9 @@ impl World {
         let (source, wall) = (address(from), self.nodes[from].wall + self.now);
         let seal = self.signed.then(|| self.nodes[from].signer.sign(&[0x31, advert.router_id], source, wall));
         let advert = Signed { advert, seal };
+        if let Some(tape) = &mut self.tape {
+            tape.push((from, advert.clone()));
+        }
         for to in (0..self.nodes.len()).filter(|to| *to != from) {
             if self.cuts[from][to] > 0 || self.random.chance(self.loss) {
                 continue;
@@ -655,6 +784,11 @@ impl World {
 #[allow(clippy::unwrap_used)]
 fn keys() -> Keys {
     Keys::parse(KEYS).unwrap()
+}
+
+/// What each of these checks subtracts, and that there is a way to speak.
+fn tracks(checks: &[usize], weights: [u8; 3]) -> Vec<u8> {
+    checks.iter().map(|check| weights[*check]).chain([0]).collect()
 }
 
 fn address(index: usize) -> IpAddr {

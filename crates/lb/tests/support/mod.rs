@@ -126,8 +126,14 @@ pub fn listener(backends: &[SocketAddr]) -> Listener {
 
 /// A port at which checks are always good, so that they are not among what a server serves.
 fn always_well() -> u16 {
-    static LISTENER: OnceLock<TcpListener> = OnceLock::new();
-    LISTENER.get_or_init(|| TcpListener::bind("127.0.0.1:0").unwrap()).local_addr().unwrap().port()
+    static PORT: OnceLock<u16> = OnceLock::new();
+    *PORT.get_or_init(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Until the process ends: the kernel keeps 128 that nobody takes, and lets further checks wait.
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        port
+    })
 }
 
 pub fn config(listener: Listener) -> Config {
@@ -141,7 +147,9 @@ pub fn start(listener: Listener) -> (Handle, SocketAddr) {
     start_with(listener, Options::default())
 }
 
-pub fn start_with(listener: Listener, options: Options) -> (Handle, SocketAddr) {
+/// With both threads in use, so that whatever they share is shared.
+pub fn start_with(listener: Listener, mut options: Options) -> (Handle, SocketAddr) {
+    options.tuning.least_threads = 2;
     let handle = LoadBalancer::start(&config(listener), options).unwrap();
     let address = handle.addresses("test")[0];
     (handle, address)

@@ -18,6 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "../support/skipped.rs"]
+mod skipped;
+pub(crate) use skipped::skip;
+
 /// Where every host answers with its name.
 pub(crate) const PORT: u16 = 7000;
 /// How long anything may take: far longer than it does, so that a busy machine fails no test.
@@ -182,6 +186,56 @@ impl Lab {
         ip(&["-n", &space, "addr", "del", &address, "dev", "eth0"]);
     }
 
+    /// Puts an address on a host's interface, as a person would: with its prefix length, and more words of `ip`.
+    pub(crate) fn put_on(&self, host: &str, address: &str, more: &[&str]) {
+        let space = self.namespace(host);
+        ip(&[&["-n", &space, "addr", "add", address, "dev", "eth0"], more].concat());
+    }
+
+    /// Has a host say at which hardware address its IPv6 addresses are: as after a change of it.
+    pub(crate) fn announce_ipv6(&self, host: &str) {
+        self.configure(host, "ipv6/conf/eth0/ndisc_notify", "1");
+        ip(&["-n", &self.namespace(host), "link", "set", "eth0", "address", "02:00:00:00:77:09"]);
+    }
+
+    /// Watches for addresses that are taken off a host. Everything before the end of `work` is seen.
+    pub(crate) fn taken_off_during(&self, host: &str, work: impl FnOnce()) -> Vec<String> {
+        let mut command = Command::new("ip");
+        command.args(["-o", "monitor", "address"]).stdout(Stdio::piped());
+        let mut monitor = self.spawn(host, &mut command);
+        let mut lines = BufReader::new(monitor.child().stdout.take().unwrap()).lines().map_while(Result::ok);
+        // It says nothing when it is ready: marks are put on until one is seen, and another one when all is over.
+        let mut marks = 1..250;
+        let mut mark = |wanted: &mut (dyn Iterator<Item = String> + Send)| {
+            let (sender, seen) = std::sync::mpsc::channel();
+            let mut found = Vec::new();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for line in wanted {
+                        let is_mark = line.contains("10.88.0.");
+                        found.push(line);
+                        if is_mark {
+                            let _ = sender.send(());
+                            return;
+                        }
+                    }
+                });
+                for number in marks.by_ref() {
+                    self.put_on(host, &format!("10.88.0.{number}/32"), &[]);
+                    if seen.recv_timeout(Duration::from_millis(200)).is_ok() {
+                        return;
+                    }
+                }
+            });
+            found
+        };
+        mark(&mut lines);
+        work();
+        let mut seen = mark(&mut lines);
+        seen.retain(|line| line.contains("Deleted"));
+        seen
+    }
+
     /// Whether a host has an address on its interface.
     pub(crate) fn holds(&self, host: &str, address: &str) -> bool {
         let output = Command::new("ip")
@@ -190,6 +244,13 @@ impl Lab {
             .unwrap();
         let wanted = format!(" {address}/");
         String::from_utf8_lossy(&output.stdout).lines().any(|line| line.contains(&wanted))
+    }
+
+    /// Whether an address of a host stays until someone takes it off.
+    pub(crate) fn is_there_for_good(&self, host: &str, address: &str) -> bool {
+        let shown = ["-n", &self.namespace(host), "-o", "addr", "show", "to", address].map(str::to_owned);
+        let output = Command::new("ip").args(shown).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("valid_lft forever")
     }
 
     /// Which hosts hold an address.
@@ -312,12 +373,6 @@ pub(crate) fn wait(what: &str, mut check: impl FnMut() -> Result<(), String>) {
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
-}
-
-/// Says by name which test does not run here, and why.
-pub(crate) fn skip(reason: &str) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    println!("skipped {test}: {reason}");
 }
 
 /// Whether a program is installed; says so where it is not.

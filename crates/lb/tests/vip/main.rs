@@ -8,6 +8,8 @@
 )]
 
 mod agent;
+mod changes;
+mod container;
 mod idle;
 mod lab;
 mod ours;

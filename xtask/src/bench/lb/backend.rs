@@ -13,6 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -32,14 +33,17 @@ const CHUNK: usize = 256 << 10;
 pub(super) struct Backends {
     pub(super) addresses: Vec<SocketAddr>,
     over: Arc<AtomicBool>,
+    /// The first one is to die.
+    doomed: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
 struct Server {
     epoll: OwnedFd,
-    listeners: Vec<OwnedFd>,
-    /// By place; the place of a listener is below `COUNT`.
-    connections: Vec<Option<OwnedFd>>,
+    /// `None` is dead.
+    listeners: Vec<Option<OwnedFd>>,
+    /// By place, with the listener's; the place of a listener is below `COUNT`.
+    connections: Vec<Option<(OwnedFd, usize)>>,
     free: Vec<usize>,
     chunk: Vec<u8>,
 }
@@ -52,14 +56,23 @@ impl Backends {
         let addresses = server
             .listeners
             .iter()
+            .flatten()
             .map(|socket| SocketAddr::try_from(net::getsockname(socket)?).map_err(anyhow::Error::from))
             .collect::<Result<_>>()?;
-        let over = Arc::new(AtomicBool::new(false));
+        let (over, doomed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let thread = std::thread::Builder::new().name("backends".to_owned()).spawn({
-            let over = Arc::clone(&over);
-            move || server.run(&over)
+            let (over, doomed) = (Arc::clone(&over), Arc::clone(&doomed));
+            move || server.run(&over, &doomed)
         })?;
-        Ok(Self { addresses, over, thread: Some(thread) })
+        Ok(Self { addresses, over, doomed, thread: Some(thread) })
+    }
+
+    /// Ends the first backend as `kill -9` would: nobody listens any more, and its connections are reset.
+    pub(super) fn kill_one(&self) {
+        self.doomed.store(true, Ordering::SeqCst);
+        while self.doomed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -86,12 +99,12 @@ impl Server {
             net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
             net::listen(&socket, 65_535)?;
             epoll::add(&epoll, &socket, EventData::new_u64(place as u64), EventFlags::IN)?;
-            listeners.push(socket);
+            listeners.push(Some(socket));
         }
         Ok(Self { epoll, listeners, connections: Vec::new(), free: Vec::new(), chunk: vec![b'b'; CHUNK] })
     }
 
-    fn run(mut self, over: &AtomicBool) -> Result<()> {
+    fn run(mut self, over: &AtomicBool, doomed: &AtomicBool) -> Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(256);
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while !over.load(Ordering::SeqCst) {
@@ -99,6 +112,10 @@ impl Server {
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("wait for clients"),
+            }
+            if doomed.load(Ordering::SeqCst) {
+                self.kill_one();
+                doomed.store(false, Ordering::SeqCst);
             }
             for event in &events {
                 let (place, flags) = (event.data.u64() as usize, event.flags);
@@ -112,9 +129,21 @@ impl Server {
         Ok(())
     }
 
+    fn kill_one(&mut self) {
+        self.listeners[0] = None;
+        for (place, entry) in (0..).zip(&mut self.connections) {
+            if let Some((socket, _)) = entry.take_if(|(_, listener)| *listener == 0) {
+                // Closed like this it is reset.
+                let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+                self.free.push(place);
+            }
+        }
+    }
+
     fn accept(&mut self, listener: usize) {
-        while let Ok(socket) =
-            net::accept_with(&self.listeners[listener], SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        while let Some(Ok(socket)) =
+            self.listeners[listener].as_ref().map(|listening| net::accept_with(listening, flags))
         {
             let place = self.free.pop().unwrap_or(self.connections.len());
             if place == self.connections.len() {
@@ -122,13 +151,13 @@ impl Server {
             }
             let data = EventData::new_u64((place + COUNT) as u64);
             if epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::ET).is_ok() {
-                self.connections[place] = Some(socket);
+                self.connections[place] = Some((socket, listener));
             }
         }
     }
 
     fn serve(&mut self, place: usize, flags: EventFlags) {
-        let Some(Some(socket)) = self.connections.get(place) else { return };
+        let Some(Some((socket, _))) = self.connections.get(place) else { return };
         let mut question = [0; 1024];
         let stays = if flags.contains(EventFlags::IN) {
             match net::recv(socket, &mut question, RecvFlags::empty()) {

@@ -42,6 +42,17 @@ pub(super) enum Kind {
     Bulk,
 }
 
+/// What became of connections around a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Casualties {
+    /// Connections that were begun after it and answered.
+    pub(super) answered: u64,
+    /// Connections that were begun after it and failed.
+    pub(super) failed: u64,
+    /// Connections that were under way then and failed.
+    pub(super) cut: u64,
+}
+
 struct Client {
     socket: OwnedFd,
     begun: Instant,
@@ -56,6 +67,8 @@ struct Load {
     shown: Shown,
     counting: bool,
     heard: Instant,
+    /// When connections began that have failed, where that is not the end.
+    failures: Option<Vec<Instant>>,
     /// As long as the longest read; nothing is ever written into it.
     bin: Vec<u8>,
 }
@@ -103,6 +116,35 @@ pub(super) fn connect(target: SocketAddr, clients: usize, count: u64) -> Result<
     Ok(load.shown)
 }
 
+/// New connections all the time; in the middle of it something is changed.
+pub(super) fn change(
+    target: SocketAddr,
+    clients: usize,
+    duration: Duration,
+    change: impl FnOnce(),
+) -> Result<Casualties> {
+    ensure!(target.ip().is_loopback(), "load is put on loopback addresses only");
+    let mut load = Load::new(Kind::Connections, target, clients).context("start the load")?;
+    load.failures = Some(Vec::new());
+    let turns = |load: &mut Load| -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < duration / 2 {
+            load.turn()?;
+        }
+        Ok(())
+    };
+    turns(&mut load)?;
+    let early = load.failures.as_ref().map_or(0, Vec::len);
+    ensure!(early == 0, "{early} connections failed before anything was changed");
+    change();
+    let changed = Instant::now();
+    load.counting = true;
+    turns(&mut load)?;
+    let failures = load.failures.take().unwrap_or_default();
+    let failed = failures.iter().filter(|begun| **begun > changed).count() as u64;
+    Ok(Casualties { answered: load.shown.count, failed, cut: failures.len() as u64 - failed })
+}
+
 /// Connections that have asked once and are quiet since.
 pub(super) fn idle(target: SocketAddr, count: usize) -> Result<Vec<OwnedFd>> {
     ensure!(target.ip().is_loopback(), "load is put on loopback addresses only");
@@ -130,6 +172,7 @@ impl Load {
             shown: Shown::default(),
             counting: false,
             heard: Instant::now(),
+            failures: None,
             bin: vec![0; 1 << 20],
         };
         for place in 0..connections {
@@ -164,9 +207,20 @@ impl Load {
         }
         ensure!(self.heard.elapsed() < HANGS, "nothing was heard for {HANGS:?}");
         for event in &events {
-            self.on_event(event.data.u64() as usize, event.flags)?;
+            let place = event.data.u64() as usize;
+            if let Err(error) = self.on_event(place, event.flags) {
+                self.on_failure(place, error)?;
+            }
         }
         Ok(())
+    }
+
+    fn on_failure(&mut self, place: usize, error: anyhow::Error) -> Result<()> {
+        match (&mut self.failures, self.clients[place].take()) {
+            (Some(failures), Some(client)) => failures.push(client.begun),
+            _ => return Err(error),
+        }
+        self.open(place)
     }
 
     fn on_event(&mut self, place: usize, flags: EventFlags) -> Result<()> {

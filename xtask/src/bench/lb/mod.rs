@@ -1,6 +1,6 @@
-//! `cargo xtask bench lb`: our load balancer beside HAProxy (with and without splice) and nginx, on the same cores, with one
-//! load generator and the same backends. The sides take turns in every round, each with a fresh process, and are
-//! compared within each round.
+//! `cargo xtask bench lb`: our load balancer beside HAProxy (with splice, without, with one thread) and nginx, on the same
+//! cores, with one load generator and the same backends. The sides take turns in every round, each with a fresh process, and
+//! are compared within each round.
 //!
 //! ```text
 //! mod      arguments, rounds        sides    processes and their configurations
@@ -24,7 +24,7 @@ use anyhow::{Context, Result, ensure};
 
 use self::{
     backend::Backends,
-    load::{Kind, Shown},
+    load::{Casualties, Kind, Shown},
     sides::Side,
 };
 use super::{
@@ -39,6 +39,11 @@ const ROUNDS: u64 = 5;
 const CLIENTS: usize = 32;
 /// Connections that are quiet while memory is measured.
 const QUIET: usize = 1000;
+/// How often a backend is killed under each side, and how long new connections are made around it.
+const KILLS: usize = 5;
+const KILL_STRETCH: Duration = Duration::from_secs(3);
+/// New connections while ours is reloaded, when the result is written down; a fiftieth otherwise.
+const RELOADED: u64 = 1_000_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LbArgs {
@@ -51,8 +56,8 @@ pub(crate) struct LbArgs {
     /// How long a stretch takes, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(300..=60_000))]
     stretch: u64,
-    /// Only these sides, by number: 0 direct, 1 HAProxy, 2 HAProxy with splice, 3 nginx, 4 ours
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(0..=4))]
+    /// Only these sides, and only how fast they are: 0 direct, 1 HAProxy, 2 with splice, 3 with one thread, 4 nginx, 5 ours
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(0..=5))]
     sides: Vec<u64>,
     /// Write the result to docs/benchmarks-lb.md
     #[arg(long, conflicts_with_all = ["quick", "sides", "program"])]
@@ -84,6 +89,13 @@ enum Row {
     Others,
 }
 
+/// What fails when something changes.
+#[derive(Debug, Default)]
+struct Changes {
+    killed: BTreeMap<Side, Vec<Casualties>>,
+    reloads: Option<String>,
+}
+
 type Figures = BTreeMap<Row, f64>;
 type Round = BTreeMap<Side, Figures>;
 
@@ -105,7 +117,8 @@ fn bench(args: &LbArgs, target_dir: &Path) -> Result<()> {
     ensure!(ours.is_file(), "{} is missing", ours.display());
     let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(target_dir).context("make a folder")?;
     if let Some(count) = args.reloads {
-        return reloads::prove(&ours, folder.path(), count);
+        say(&reloads::prove(&ours, folder.path(), count)?);
+        return Ok(());
     }
     let stretch = Duration::from_millis(if args.quick { 700 } else { args.stretch });
     let count = args.rounds.unwrap_or(if args.quick { 1 } else { ROUNDS });
@@ -127,8 +140,36 @@ fn bench(args: &LbArgs, target_dir: &Path) -> Result<()> {
         }
         rounds.push(round);
     }
-    let text = report::write(&machine::describe(folder.path())?, &sides::versions()?, stretch, &rounds);
+    let changes = if args.sides.is_empty() {
+        changes(&chosen, &ours, folder.path(), if args.write { RELOADED } else { RELOADED / 50 })?
+    } else {
+        Changes::default()
+    };
+    let machine = machine::describe(folder.path())?;
+    let text = report::write(&machine, &sides::versions()?, stretch, &rounds, &changes);
     publish(&text, args.write.then_some("benchmarks-lb.md"))
+}
+
+/// A backend dies under each of the sides, and ours is reloaded.
+fn changes(chosen: &[Side], ours: &Path, folder: &Path, reloaded: u64) -> Result<Changes> {
+    let mut changes = Changes::default();
+    for side in chosen.iter().copied().filter(|side| *side != Side::Direct) {
+        let mut killed = Vec::new();
+        for _ in 0..KILLS {
+            let backends = Backends::start()?;
+            let proxy = side.start(ours, folder, &backends.addresses)?;
+            let casualties = load::change(proxy.address, CLIENTS, KILL_STRETCH, || backends.kill_one());
+            killed.push(casualties.with_context(|| format!("kill a backend under {}", side.name()))?);
+        }
+        say(&format!("killed a backend under {}", side.name()));
+        changes.killed.insert(side, killed);
+    }
+    if chosen.contains(&Side::Ours) {
+        let seen = reloads::prove(ours, folder, reloaded).context("reload it under load")?;
+        say(&seen);
+        changes.reloads = Some(seen);
+    }
+    Ok(changes)
 }
 
 /// One side, once, with a fresh process.
@@ -157,22 +198,27 @@ fn measure(side: Side, ours: &Path, folder: &Path, stretch: Duration) -> Result<
     let proxied = !pids.is_empty();
     rate(&mut figures, &shown, [Row::Requests, Row::RequestP50, Row::RequestP99]);
     if proxied {
-        figures.insert(Row::RequestCpu, usage.server.as_secs_f64() * 1e6 / shown.count as f64);
+        figures.insert(Row::RequestCpu, cpu(&usage) * 1e6 / shown.count as f64);
     }
     let (shown, usage) = stretch_of(Kind::Connections, CLIENTS)?;
     rate(&mut figures, &shown, [Row::Connections, Row::ConnectionP50, Row::ConnectionP99]);
     if proxied {
-        figures.insert(Row::ConnectionCpu, usage.server.as_secs_f64() * 1e6 / shown.count as f64);
+        figures.insert(Row::ConnectionCpu, cpu(&usage) * 1e6 / shown.count as f64);
     }
     let (shown, _) = stretch_of(Kind::Bulk, 1)?;
     figures.insert(Row::BulkOne, gigabits(&shown));
     let (shown, usage) = stretch_of(Kind::Bulk, 4)?;
     figures.insert(Row::BulkFour, gigabits(&shown));
     if proxied {
-        figures.insert(Row::BulkCpu, usage.server.as_secs_f64() * 1e9 / shown.count as f64);
+        figures.insert(Row::BulkCpu, cpu(&usage) * 1e9 / shown.count as f64);
     }
     figures.insert(Row::Others, busiest);
     Ok(figures)
+}
+
+/// What a proxy took, in seconds. What the kernel put off is counted as its own: without it there would be less.
+fn cpu(usage: &Usage) -> f64 {
+    (usage.server + usage.network).as_secs_f64()
 }
 
 fn rate(figures: &mut Figures, shown: &Shown, rows: [Row; 3]) {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench lb --reloads N`: so many new connections while the configuration is changed and read again all the
-//! time. One that is refused, reset or cut short ends it.
+//! So many new connections while the configuration of ours is changed and read again all the time. One that is refused,
+//! reset or cut short ends it. By itself: `cargo xtask bench lb --reloads N`.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ use super::{
     load,
     sides::{Proxy, Side, butler},
 };
-use crate::bench::say;
 
 /// Between two reloads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) fn prove(ours: &Path, folder: &Path, count: u64) -> Result<()> {
+/// What was seen, in a sentence.
+pub(super) fn prove(ours: &Path, folder: &Path, count: u64) -> Result<String> {
     let backends = Backends::start()?;
     let proxy = Side::Ours.start(ours, folder, &backends.addresses)?;
     let over = AtomicBool::new(false);
@@ -46,8 +46,7 @@ pub(super) fn prove(ours: &Path, folder: &Path, count: u64) -> Result<()> {
         "it has ended"
     );
     let seconds = shown.elapsed.as_secs_f64();
-    say(&format!("{} connections in {seconds:.0} s with {reloads} reloads: none failed", shown.count));
-    Ok(())
+    Ok(format!("{} connections in {seconds:.0} s with {reloads} reloads: none failed", shown.count))
 }
 
 /// Another number of backends every time.

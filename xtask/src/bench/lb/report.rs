@@ -2,7 +2,8 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use super::{CLIENTS, QUIET, Round, Row, Side, sides};
+use super::load::Casualties;
+use super::{CLIENTS, Changes, QUIET, Round, Row, Side, sides};
 use crate::bench::stats::{Spread, figure};
 
 /// A line of the table.
@@ -37,15 +38,21 @@ const fn line(row: Row, name: &'static str, more: Option<bool>) -> Line {
     Line { row, name, more }
 }
 
-pub(super) fn write(machine: &str, versions: &str, stretch: Duration, rounds: &[Round]) -> String {
+pub(super) fn write(
+    machine: &str,
+    versions: &str,
+    stretch: Duration,
+    rounds: &[Round],
+    changes: &Changes,
+) -> String {
     let mut text = format!(
         "# The load balancer beside HAProxy and nginx\n\n\
          Made by `cargo xtask bench lb --write`. {}, {machine}.\n\
          {versions}, butler-lb {}; {} rounds, every stretch {:.1} s, median [least..most].\n\n\
          The load, three backends and the proxy share the machine. {CLIENTS} connections ask at once; a question is 110 bytes, \
-         an answer 240. Every proxy has two threads or processes, the backends in turn, and a TCP check per second where it has \
-         checks. `direct` is no proxy at all: the limit of the load and the backends. {QUIET} quiet connections have asked once. \
-         Bulk bytes are taken without a copy. The sides take turns in each round, and factors are taken within a round.\n\n",
+         an answer 240. Every proxy has two threads or processes where nothing else is said, the backends in turn, and a TCP check per \
+         second where it has checks; butler-lb uses its second thread only while a core is free for it. `direct` is no proxy at all: the limit of the load and the backends. {QUIET} quiet connections have asked once. \
+         Bulk bytes are taken without a copy. Proxy CPU is with the time of the kernel's ksoftirqd threads. The sides take turns in each round, and factors are taken within a round.\n\n",
         jiff::Timestamp::now().strftime("%Y-%m-%d"),
         env!("CARGO_PKG_VERSION"),
         rounds.len(),
@@ -73,7 +80,27 @@ pub(super) fn write(machine: &str, versions: &str, stretch: Duration, rounds: &[
         factors(&mut text, &shown, rounds);
         goals(&mut text, rounds);
     }
+    what_fails(&mut text, changes);
     text
+}
+
+fn what_fails(text: &mut String, changes: &Changes) {
+    if changes.killed.is_empty() {
+        return;
+    }
+    text.push_str(
+        "\n## What fails when something changes\n\nOne of three backends dies while new connections are made all the time: its \
+         port is closed and its connections are reset. Sums of all runs; what it had in hand then is lost with it.\n\n",
+    );
+    text.push_str("| | runs | begun after it and answered | begun after it and failed | under way then and cut |\n|---|---|---|---|---|\n");
+    for (side, runs) in &changes.killed {
+        let sum = |of: fn(&Casualties) -> u64| runs.iter().map(of).sum::<u64>().to_string();
+        let cells = [runs.len().to_string(), sum(|c| c.answered), sum(|c| c.failed), sum(|c| c.cut)];
+        row(text, side.name(), cells.into_iter());
+    }
+    if let Some(seen) = &changes.reloads {
+        let _ = writeln!(text, "\nWith another number of backends by every reload of butler-lb: {seen}.");
+    }
 }
 
 fn table(text: &mut String, shown: &[Side], rounds: &[Round]) {
@@ -173,7 +200,8 @@ mod tests {
 
     #[test]
     fn goals_name_what_is_below() {
-        let text = write("machine", "versions", Duration::from_secs(2), &[round(2.0, 1.0)]);
+        let text =
+            write("machine", "versions", Duration::from_secs(2), &[round(2.0, 1.0)], &Changes::default());
         assert!(text.contains("every row: not met (p50, ms 0.500"), "{text}");
         assert!(text.contains("| butler-lb |"), "{text}");
     }

@@ -1,5 +1,5 @@
-//! What is measured: nothing in between, HAProxy, HAProxy with splice, nginx, ours. Each with two threads or processes, the
-//! same three backends in turn, and the same checks where it has any.
+//! What is measured: nothing in between, HAProxy, HAProxy with splice or with one thread, nginx, ours. Each of the others with
+//! two threads or processes, and all with the same three backends in turn and the same checks where they have any.
 
 use std::{
     fs,
@@ -18,12 +18,14 @@ pub(super) enum Side {
     Direct,
     Haproxy,
     HaproxySplice,
+    HaproxyOne,
     Nginx,
     Ours,
 }
 
 /// In the order of the table.
-pub(super) const ALL: [Side; 5] = [Side::Direct, Side::Haproxy, Side::HaproxySplice, Side::Nginx, Side::Ours];
+pub(super) const ALL: [Side; 6] =
+    [Side::Direct, Side::Haproxy, Side::HaproxySplice, Side::HaproxyOne, Side::Nginx, Side::Ours];
 
 /// A proxy that runs. Dropping it ends it.
 pub(super) struct Proxy {
@@ -39,6 +41,7 @@ impl Side {
             Self::Direct => "direct",
             Self::Haproxy => "HAProxy",
             Self::HaproxySplice => "HAProxy splice",
+            Self::HaproxyOne => "HAProxy, 1 thread",
             Self::Nginx => "nginx stream",
             Self::Ours => "butler-lb",
         }
@@ -59,7 +62,7 @@ impl Side {
         let text = match self {
             Self::Nginx => nginx(address, backends, folder),
             Self::Ours => butler(address, backends, folder),
-            _ => haproxy(address, backends, self == Self::HaproxySplice),
+            _ => haproxy(address, backends, self),
         };
         fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
         let mut command = match self {
@@ -160,14 +163,15 @@ fn free_address() -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-fn haproxy(address: SocketAddr, backends: &[SocketAddr], splice: bool) -> String {
-    let splice = if splice { "  option splice-auto\n" } else { "" };
+fn haproxy(address: SocketAddr, backends: &[SocketAddr], side: Side) -> String {
+    let splice = if side == Side::HaproxySplice { "  option splice-auto\n" } else { "" };
+    let threads = if side == Side::HaproxyOne { 1 } else { 2 };
     let servers: String = (0..)
         .zip(backends)
         .map(|(number, backend): (u32, _)| format!("  server s{number} {backend} check inter 1s\n"))
         .collect();
     format!(
-        "global\n  nbthread 2\n  maxconn 4000\n\
+        "global\n  nbthread {threads}\n  maxconn 4000\n\
          defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 24h\n  timeout server 24h\n  retries 3\n\
          \x20 option redispatch 1\n{splice}\
          frontend front\n  bind {address}\n  default_backend back\n\

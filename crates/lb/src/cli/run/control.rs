@@ -2,7 +2,7 @@
 
 use super::access_log::Reopen;
 use super::{longest_delay, status};
-use butler_lb::admin::{Control, Drain, Refusal, Status};
+use butler_lb::admin::{Control, Drain, Refusal, Status, Threads};
 use butler_lb::config::{Config, Loaded, Vip, load, report};
 use butler_lb::forward::Handle;
 use butler_lb::vip::{Failed, Vips};
@@ -11,6 +11,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// What a reload is told once a stop has begun. It would take the addresses back from the peer that has just got them, and
+/// open listeners in threads that end.
+pub(super) const STOPPING: &str = "it is stopping: the file is not read again, and nothing has changed";
 
 /// Everything that runs.
 pub(super) struct Running {
@@ -29,6 +33,8 @@ struct InForce {
     config: Config,
     since: Instant,
     failed_reloads: u64,
+    /// It never changes again.
+    stopping: bool,
 }
 
 impl Running {
@@ -41,7 +47,7 @@ impl Running {
     ) -> Result<Running, Failed> {
         let now = Instant::now();
         let vips = if config.vips.is_empty() { None } else { Some(elect(&config.vips, &forward)?) };
-        let in_force = Mutex::new(InForce { config, since: now, failed_reloads: 0 });
+        let in_force = Mutex::new(InForce { config, since: now, failed_reloads: 0, stopping: false });
         Ok(Running {
             file: file.to_owned(),
             started: now,
@@ -68,13 +74,17 @@ impl Running {
         if self.vips.lock().is_some() { "addresses are handed over, " } else { "" }
     }
 
-    /// How long connections are waited for when the process ends.
-    pub(super) fn grace(&self) -> Duration {
-        longest_delay(&self.in_force.lock().config)
+    /// The first step of a stop: a reload that is under way ends, and there is none after it. Returns how long connections are
+    /// waited for.
+    pub(super) fn refuse_reloads(&self) -> Duration {
+        let mut in_force = self.in_force.lock();
+        in_force.stopping = true;
+        longest_delay(&in_force.config)
     }
 
     /// Hands the addresses over, then ends forwarding.
     pub(super) fn stop(&self, grace: Duration) {
+        self.refuse_reloads();
         // What answers at the addresses runs until a peer has them.
         let vips = self.vips.lock().take();
         if let Some(vips) = vips {
@@ -114,7 +124,7 @@ impl Running {
         }
         drop(vips);
         self.access_log.ask();
-        *in_force = InForce { config, since: Instant::now(), failed_reloads: 0 };
+        *in_force = InForce { config, since: Instant::now(), failed_reloads: 0, stopping: false };
         Ok(report(&file, &warnings))
     }
 }
@@ -122,11 +132,13 @@ impl Running {
 impl Control for Running {
     fn status(&self) -> Status {
         let in_force = self.in_force.lock();
+        let (used, all) = self.forward.threads();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed().as_secs(),
             config_age: in_force.since.elapsed().as_secs(),
             failed_reloads: in_force.failed_reloads,
+            threads: Threads { used, all },
             listeners: status::listeners(self.forward.status()),
             vips: status::vips(self.vips.lock().as_ref().map(Vips::status).unwrap_or_default()),
         }
@@ -134,6 +146,10 @@ impl Control for Running {
 
     fn reload(&self) -> Result<Vec<String>, Refusal> {
         let mut in_force = self.in_force.lock();
+        if in_force.stopping {
+            tracing::warn!("{STOPPING}");
+            return Err(Refusal::NotNow(STOPPING.to_owned()));
+        }
         match self.put_into_force(&mut in_force) {
             Ok(warnings) => {
                 warnings.iter().for_each(|line| tracing::warn!("{line}"));
@@ -181,8 +197,12 @@ impl Control for Running {
 
 /// Takes part in the election of the shared addresses.
 fn elect(vips: &[Vip], forward: &Arc<Handle>) -> Result<Vips, Failed> {
-    let forward = forward.clone();
-    Vips::start(vips, Arc::new(move |listener: &str| forward.is_ready(listener)))
+    let (ready, leaving) = (forward.clone(), forward.clone());
+    let lost = move |addresses: &[IpAddr]| {
+        tracing::info!(?addresses, "connections by addresses that are another's now are ended");
+        leaving.leave(addresses);
+    };
+    Vips::start_telling(vips, Arc::new(move |listener: &str| ready.is_ready(listener)), Arc::new(lost))
 }
 
 /// The address without its prefix length.

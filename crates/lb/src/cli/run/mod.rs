@@ -3,7 +3,7 @@
 //! ```text
 //!   rights given up --> file --> sockets of the runtime API --> forwarding --> shared addresses --> READY
 //!   SIGHUP, POST /v1/reload: the file again
-//!   SIGTERM, SIGINT: addresses handed over --> no new connections --> those that are there end, or their time is over
+//!   SIGTERM, SIGINT: no reload any more --> addresses handed over --> no new connections --> those that are there end, or their time is over
 //! ```
 
 mod access_log;
@@ -18,7 +18,7 @@ use butler_lb::admin::{Control as _, Server, Sockets};
 use butler_lb::config::{Config, Loaded, load, report};
 use butler_lb::forward::{LoadBalancer, Options};
 use butler_lb::vip::{drop_other_capabilities, missing_capabilities};
-use control::Running;
+use control::{Running, STOPPING};
 use notify::notify;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -97,13 +97,16 @@ fn start(file: &Path, config: Config) -> Result<(Arc<Running>, Server)> {
 /// Hands the addresses over while everything still answers, then gives connections their time. A second signal ends at once.
 fn stop(running: Arc<Running>, admin: Server, mut signals: Signals) {
     notify("STOPPING=1");
-    let grace = running.grace();
+    let grace = running.refuse_reloads();
     tracing::info!("stopping: {}connections have {} s", running.to_hand_over(), grace.as_secs());
     let handle = signals.handle();
     let impatient = std::thread::spawn(move || {
-        if signals.forever().any(|signal| signal != SIGHUP) {
-            tracing::warn!("told to stop a second time: ending at once");
-            std::process::exit(Exit::General as i32);
+        for signal in signals.forever() {
+            if signal != SIGHUP {
+                tracing::warn!("told to stop a second time: ending at once");
+                std::process::exit(Exit::General as i32);
+            }
+            tracing::warn!("{STOPPING}");
         }
     });
     running.stop(grace);

@@ -73,6 +73,9 @@ fn one_vip(status: vip::VipStatus) -> VipStatus {
         transitions: status.transitions,
         rejected: status.rejected,
         clock_refused: status.clock_refused,
+        replayed: status.replayed,
+        wrong_key: status.wrong_key,
+        foreign_claims: status.foreign_claims,
         tracks: status
             .tracks
             .into_iter()

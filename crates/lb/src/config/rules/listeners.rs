@@ -114,8 +114,29 @@ fn health(path: &str, listener: &Listener, report: &mut Report<'_>) {
             report.error(&format!("{path}.{field}"), text, "remove it, or set kind");
         }
     }
-    if let Some(text) =
-        check.path.as_deref().filter(|text| !text.starts_with('/') || text.contains(char::is_whitespace))
+    identity(path, check, report);
+    if times.timeout_ms > times.interval_ms {
+        let text = format!(
+            "a check may take {} ms and the next is due after {} ms",
+            times.timeout_ms, times.interval_ms
+        );
+        report.warn(
+            &format!("{path}.timeoutMs"),
+            text,
+            "checks of one backend never overlap: the next one waits",
+        );
+    }
+    if times.kind == CheckKind::Https {
+        https(path, listener, report);
+    }
+}
+
+/// What a check asks for, and what both sides show.
+fn identity(path: &str, check: &HealthCheck, report: &mut Report<'_>) {
+    if let Some(text) = check
+        .path
+        .as_deref()
+        .filter(|text| !text.starts_with('/') || text.contains(|c: char| c.is_whitespace() || c.is_control()))
     {
         report.error(
             &format!("{path}.path"),
@@ -143,26 +164,21 @@ fn health(path: &str, listener: &Listener, report: &mut Report<'_>) {
             help,
         );
     }
-    if times.timeout_ms > times.interval_ms {
-        let text = format!(
-            "a check may take {} ms and the next is due after {} ms",
-            times.timeout_ms, times.interval_ms
-        );
-        report.warn(
-            &format!("{path}.timeoutMs"),
-            text,
-            "checks of one backend never overlap: the next one waits",
-        );
-    }
-    let talos =
-        listener.backends.iter().any(|backend| check.port.unwrap_or(backend.address.port()) == TALOS_PORT);
-    if times.kind == CheckKind::Https && talos {
+}
+
+/// What does not go together with a check by GET.
+fn https(path: &str, listener: &Listener, report: &mut Report<'_>) {
+    let talos = listener
+        .backends
+        .iter()
+        .any(|backend| listener.health.port.unwrap_or(backend.address.port()) == TALOS_PORT);
+    if talos {
         let text = format!(
             "https on port {TALOS_PORT}: Talos' API answers no plain GET, so that no backend gets healthy"
         );
         report.warn(path, text, "profile: guide, or kind: tls");
     }
-    if times.kind == CheckKind::Https && listener.send_proxy != ProxyProtocol::None {
+    if listener.send_proxy != ProxyProtocol::None {
         let text = "kube-apiserver does not understand the PROXY protocol";
         report.warn(
             &path.replace(".health", ".sendProxy"),

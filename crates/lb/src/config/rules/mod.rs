@@ -4,12 +4,16 @@ mod listeners;
 mod vips;
 
 use super::document::Node;
-use super::finding::{Finding, Severity};
+use super::finding::{self, Finding, Severity};
 use super::model::Config;
 use std::net::IpAddr;
 
 /// Longest path of a unix socket, without the byte at the end.
 const SOCKET_PATH: usize = 107;
+/// Seconds that the systemd unit and the pods in `deploy/` give a process that is to end.
+const STOP_TIME: u64 = 45;
+/// The default of `deregistrationDelay`.
+const USUAL_DELAY: u64 = 30;
 
 /// Collects what is found.
 pub(super) struct Report<'a> {
@@ -53,6 +57,7 @@ pub(super) fn check(config: &Config, report: &mut Report<'_>) {
     }
     listeners::check(config, report);
     vips::check(config, report);
+    stop(config, report);
     if let Some(address) = config.admin.metrics.filter(|address| !address.ip().is_loopback()) {
         let text = format!("\"{address}\": metrics are served on a loopback address only");
         report.error("admin.metrics", text, format!("127.0.0.1:{}", address.port()));
@@ -73,6 +78,30 @@ pub(super) fn check(config: &Config, report: &mut Report<'_>) {
             "",
         );
     }
+}
+
+/// Who is stopped is killed when it takes too long, with addresses and connections that were to be looked after.
+fn stop(config: &Config, report: &mut Report<'_>) {
+    let longest = config.listeners.iter().enumerate().max_by_key(|(_, one)| one.deregistration_delay);
+    let slowest = config.vips.iter().enumerate().max_by_key(|(_, vip)| vip.advert_ms);
+    let delay = longest.map_or(0, |(_, listener)| listener.deregistration_delay);
+    // Until a peer has the addresses, or is sure not to come: four and a half intervals.
+    let hand_over_ms = slowest.map_or(0, |(_, vip)| u64::from(vip.advert_ms) * 9 / 2);
+    let seconds = delay.saturating_add(hand_over_ms.div_ceil(1000));
+    if seconds < STOP_TIME {
+        return;
+    }
+    let (path, value) = match (longest, slowest) {
+        (Some((i, _)), _) if delay > USUAL_DELAY => (format!("listeners[{i}].deregistrationDelay"), delay),
+        (_, Some((i, vip))) => (format!("vips[{i}].advertMs"), vip.advert_ms.into()),
+        _ => return,
+    };
+    let text = format!(
+        "{value}: a stop may take {}, to hand addresses over and to let connections end; the unit and the pods allow {STOP_TIME}",
+        finding::plural(seconds as usize, "second")
+    );
+    let help = "shorten it, or raise TimeoutStopSec of the unit and terminationGracePeriodSeconds of the pod";
+    report.warn(&path, text, help);
 }
 
 /// Whether two addresses are of one family.

@@ -3,7 +3,7 @@
 use super::super::formats::parse_prefix;
 use super::super::model::{Config, TrackCheck, Vip};
 use super::{Report, same_family};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// VRRPv3 counts in hundredths of a second, in 12 bits.
 const V3_MOST_MS: u32 = 40_950;
@@ -19,6 +19,7 @@ pub(super) fn check(config: &Config, report: &mut Report<'_>) {
         addresses(&path, vip, report);
         adverts(&path, vip, report);
         peers(&path, vip, report);
+        source(&path, vip, config, report);
         tracks(&path, vip, config, report);
     }
 }
@@ -117,6 +118,28 @@ fn peers(path: &str, vip: &Vip, report: &mut Report<'_>) {
     }
 }
 
+/// Where adverts come from.
+fn source(path: &str, vip: &Vip, config: &Config, report: &mut Report<'_>) {
+    let (Some(source), Some(first)) = (vip.source, vip.addresses.first().and_then(|address| host(address)))
+    else {
+        return;
+    };
+    let here = format!("{path}.source");
+    let mut wrong = |text: &str, help: &str| report.error(&here, format!("\"{source}\": {text}"), help);
+    let all = config.vips.iter().flat_map(|vip| &vip.addresses);
+    if source.is_unspecified() || source.is_multicast() || source.is_loopback() {
+        wrong("no machine speaks from it", "an address of this machine on the interface");
+    } else if !same_family(source, first) {
+        wrong("source and addresses are of one family", "");
+    } else if all.into_iter().any(|address| host(address) == Some(source)) {
+        wrong("is a shared address, which another machine may hold", "this machine's own");
+    } else if vip.peers.contains(&source) {
+        wrong("is a peer's address too", "peers lists the other machines, source is this one");
+    } else if vip.peers.is_empty() && matches!(source, IpAddr::V6(v6) if !v6.is_unicast_link_local()) {
+        wrong("adverts to all come from a link-local address (RFC 9568)", "a fe80:: address, or list peers");
+    }
+}
+
 fn tracks(path: &str, vip: &Vip, config: &Config, report: &mut Report<'_>) {
     for (k, track) in vip.track.iter().enumerate() {
         let here = format!("{path}.track[{k}]");
@@ -186,12 +209,16 @@ fn serves(path: &str, vip: &Vip, config: &Config, report: &mut Report<'_>) {
     }
 }
 
-/// `https://127.0.0.1:6443/readyz`, `https://[::1]:6443/readyz`.
+/// `https://127.0.0.1:6443/readyz`, `https://[::1]/readyz`.
 fn is_url(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("https://") else { return false };
     let authority = rest.split('/').next().unwrap_or_default();
-    let bare = authority.trim_start_matches('[').trim_end_matches(']');
-    authority.parse::<SocketAddr>().is_ok_and(|at| at.port() > 0) || bare.parse::<IpAddr>().is_ok()
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = authority.parse::<SocketAddr>().is_ok_and(|at| at.port() > 0)
+        || authority.parse::<Ipv4Addr>().is_ok()
+        || bracketed.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
+    // A zone is no part of a name that can be asked for, and the rest goes into the line of a request as it is.
+    address && !authority.contains('%') && !url.contains(|c: char| c.is_whitespace() || c.is_control())
 }
 
 /// Whether the addresses are IPv4, by the first of them.

@@ -41,6 +41,10 @@ pub struct Session {
     /// Whether a change of ours waits for the peer's word that it knows (6.5).
     polling: bool,
     next_send: Time,
+    /// Where it has ended: the interval that the peer expects packets in, and until when it is told.
+    leaving: Option<(Time, Time)>,
+    /// That time is over: there is nothing to be woken for.
+    told: bool,
     /// When the peer counts as gone.
     detect_at: Time,
     random: Random,
@@ -73,6 +77,8 @@ impl Session {
             remote: None,
             polling: false,
             next_send: now,
+            leaving: None,
+            told: false,
             detect_at: NEVER,
             random: Random::new(seed),
         }
@@ -96,7 +102,11 @@ impl Session {
 
     /// When `on_timer` is to be called at the latest.
     pub fn next_deadline(&self) -> Time {
-        self.next_send.min(self.detect_at)
+        if self.told {
+            return NEVER;
+        }
+        let end = self.leaving.map_or(NEVER, |(_, end)| end);
+        self.next_send.min(self.detect_at).min(end)
     }
 
     /// A packet came from the peer (6.8.6). What has arrived is told before a timer that expired meanwhile.
@@ -128,6 +138,10 @@ impl Session {
 
     /// Time went by.
     pub fn on_timer(&mut self, now: Time) -> Vec<Output> {
+        if self.is_over(now) {
+            self.told = true;
+            return Vec::new();
+        }
         let mut outputs = Vec::new();
         if now >= self.detect_at {
             self.detect_at = NEVER;
@@ -144,14 +158,23 @@ impl Session {
         outputs
     }
 
-    /// Ends on purpose: the peer is told, so that it does not take it for a failure. Packets are still to be sent for a
-    /// detection time.
+    /// Ends on purpose: the peer is told, so that it does not take it for a failure. It is told for as long as it would wait for us
+    /// (6.8.16), and as often as it has heard us until now: one packet may get lost. See [`Session::is_over`].
     pub fn stop(&mut self, now: Time) -> Vec<Output> {
+        let interval = self.transmit_interval();
+        let waits = matches!(self.state, State::Init | State::Up) && interval != NEVER;
+        let patience = if waits { interval.saturating_mul(self.settings.multiplier.into()) } else { 0 };
+        self.leaving = Some((interval, now.saturating_add(patience)));
         let mut outputs = self.turn(State::AdminDown, Diagnostic::AdminDown, now);
         self.detect_at = NEVER;
         outputs.push(self.send(false));
         self.plan_next(now);
         outputs
+    }
+
+    /// Whether it has ended, and the peer has been told often enough.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.leaving.is_some_and(|(_, end)| now >= end)
     }
 
     /// The transitions (6.2): what the peer is decides, with what we are, what we become.
@@ -191,6 +214,9 @@ impl Session {
 
     /// How often we send: no more often than we want and the peer can take (6.8.2).
     fn transmit_interval(&self) -> Time {
+        if let Some((interval, _)) = self.leaving {
+            return interval;
+        }
         match &self.remote {
             Some(remote) if remote.required_rx == 0 => NEVER,
             Some(remote) => self.desired_tx().max(remote.required_rx),

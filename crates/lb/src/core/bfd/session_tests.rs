@@ -1,7 +1,7 @@
 //! Sessions step by step.
 
 use super::*;
-use crate::core::{MILLISECOND, SECOND, Time};
+use crate::core::{MILLISECOND, NEVER, SECOND, Time};
 
 fn session(discriminator: u32) -> Session {
     Session::new(Settings { discriminator, interval: 10 * MILLISECOND, multiplier: 3 }, 7, 0)
@@ -126,6 +126,41 @@ fn an_end_on_purpose_is_told_as_such() {
     assert_eq!(goodbye.state, State::AdminDown);
     assert_eq!(a.on_packet(&goodbye, 3 * SECOND), [Output::Down(Diagnostic::AdminDown)]);
     assert_eq!(a.state(), State::Down);
+}
+
+#[test]
+fn an_end_on_purpose_is_said_until_a_silent_peer_would_have_been_given_up() {
+    let (mut a, mut b) = (session(1), session(2));
+    run(&mut a, &mut b, 0, 3 * SECOND);
+    // The first one gets lost.
+    b.stop(3 * SECOND);
+    let (mut said, mut count) = (Vec::new(), 0);
+    while said.is_empty() || !b.is_over(b.next_deadline()) {
+        let (ours, theirs) = (a.next_deadline(), b.next_deadline());
+        assert!(theirs < 3 * SECOND + 30 * MILLISECOND, "{said:?}");
+        if theirs <= ours {
+            let goodbye = sent(&b.on_timer(theirs)).clone();
+            assert_eq!(goodbye.state, State::AdminDown);
+            count += 1;
+            said.extend(a.on_packet(&goodbye, theirs));
+        } else {
+            said.extend(a.on_timer(ours));
+        }
+        said.retain(|output| !matches!(output, Output::Send(_)));
+    }
+    assert_eq!(said, [Output::Down(Diagnostic::AdminDown)], "it is not taken for dead");
+    assert!(count >= 3, "{count}");
+    assert!(b.is_over(3 * SECOND + 30 * MILLISECOND));
+}
+
+#[test]
+fn who_has_ended_asks_for_no_more_time() {
+    // Nobody was ever heard, so nobody has to be told for long.
+    let mut lonely = session(1);
+    lonely.stop(SECOND);
+    assert!(lonely.is_over(SECOND));
+    assert_eq!(lonely.on_timer(SECOND), []);
+    assert_eq!(lonely.next_deadline(), NEVER);
 }
 
 #[test]

@@ -1,12 +1,23 @@
 //! Connections that have to end: those of a drained backend when its time is up, and those of one that is not ready.
 
 use super::super::{MILLISECOND, NEVER, SECOND, Time};
-use super::{Member, Pool, Settings};
+use super::{BackendId, Member, Pool, Settings};
 
 /// How often the connections of an unready backend are looked at.
 const STEP: Time = 100 * MILLISECOND;
 /// How long connections may take to close before they are asked for again.
 pub(super) const ASK_AGAIN: Time = SECOND;
+
+/// Which of a backend's connections are meant when some are to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// Any: their time is up.
+    Any,
+    /// Those that are idle: the backend is not ready, and who is in the middle of something may finish it.
+    Idle,
+    /// Those that have been there for a while: the backend is well, and others are to get their share.
+    Old,
+}
 
 /// Since when a backend is not ready, and how many connections it had then.
 #[derive(Debug)]
@@ -29,9 +40,13 @@ impl Member {
         drained.unwrap_or(NEVER).min(unready.unwrap_or(NEVER)).min(self.closing_until)
     }
 
+    /// Its last connections have had their time.
+    fn drained(&self, settings: &Settings, now: Time) -> bool {
+        self.draining_since.is_some_and(|since| now >= since.saturating_add(settings.deregistration_delay))
+    }
+
     fn overdue(&self, settings: &Settings, others: bool, now: Time) -> u32 {
-        if self.draining_since.is_some_and(|since| now >= since.saturating_add(settings.deregistration_delay))
-        {
+        if self.drained(settings, now) {
             return self.staying();
         }
         match &self.unready {
@@ -68,6 +83,16 @@ impl Unready {
 }
 
 impl Pool {
+    /// Which connections of a backend are meant by what `to_close` has just said.
+    pub fn closing(&self, id: BackendId, now: Time) -> Closing {
+        match self.members.iter().find(|member| member.id == id) {
+            Some(member) if member.drained(&self.settings, now) => Closing::Any,
+            Some(member) if member.unready.is_some() => Closing::Idle,
+            Some(_) => Closing::Old,
+            None => Closing::Any,
+        }
+    }
+
     /// Connections whose time is up, by place of their backend.
     pub(super) fn overdue(&self, now: Time) -> Vec<(usize, u32)> {
         let others = self.has_healthy();

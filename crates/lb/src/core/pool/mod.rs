@@ -14,6 +14,7 @@ mod tests;
 
 use super::{NEVER, Random, SECOND, Time};
 use crate::config::{self, AllDown, Balance};
+pub use drain::Closing;
 use drain::Unready;
 use health::Rules;
 pub use health::{Change, Known, Manner, Verdict};
@@ -301,7 +302,7 @@ impl Pool {
     }
 
     /// Connections that are to be closed now: how many of which backend. Each is told by `closed` as any other.
-    /// Who can't or won't close one (it is too young, or not open yet) is asked again a second later.
+    /// Who can't or won't close one (see `closing`; or it is not open yet) is asked again a second later.
     pub fn to_close(&mut self, now: Time) -> Vec<(BackendId, u32)> {
         for member in self.members.iter_mut().filter(|member| now >= member.closing_until) {
             (member.closing, member.closing_until) = (0, NEVER);

@@ -264,6 +264,26 @@ fn connections_of_an_unready_backend_are_closed_bit_by_bit_within_the_set_time()
 }
 
 #[test]
+fn who_is_in_use_at_an_unready_backend_is_asked_for_again_and_gives_way_to_a_drain() {
+    let mut pool = healthy(&config::Listener { rebalance: no_shedding(), ..listener(2) });
+    open(&mut pool, 0);
+    open(&mut pool, 0);
+    assert_eq!(pool.closing(BackendId(0), 0), Closing::Old);
+    let down = fail(&mut pool, BackendId(0), 1);
+    // Not closed, as it is not idle: once a second is often enough.
+    for second in [30, 31, 32] {
+        let now = down + second * SECOND;
+        assert_eq!(pool.to_close(now), [(BackendId(0), 1)]);
+        assert_eq!(pool.closing(BackendId(0), now), Closing::Idle);
+        assert_eq!(pool.to_close(now + SECOND / 2), []);
+    }
+    let drained = down + 33 * SECOND;
+    pool.drain(BackendId(0), drained);
+    assert_eq!(pool.closing(BackendId(0), drained + 29 * SECOND), Closing::Idle);
+    assert_eq!(pool.closing(BackendId(0), drained + 30 * SECOND), Closing::Any);
+}
+
+#[test]
 fn connections_of_unready_backends_stay_when_there_is_nowhere_to_go() {
     let mut pool = healthy(&config::Listener { rebalance: no_shedding(), ..listener(1) });
     open(&mut pool, 0);

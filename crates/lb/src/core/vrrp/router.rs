@@ -9,7 +9,10 @@
 //!   A backup that slept looks once more before it takes over: the adverts may be waiting in its socket.
 //! - A holder that hears a weaker one repeats its announcements: after a partition the network must relearn.
 //! - A resignation counts only from the holder, so that a late copy of an old one moves nothing.
-//! - Signed adverts of a peer whose clock is off keep a backup from taking over, and do nothing else.
+//! - A holder whose interval gets longer says so several times at the old pace: a peer that missed the one advert with the news would
+//!   take it for gone.
+//! - Signed adverts of a peer whose clock is off keep a backup from taking over, and do nothing else: for as long as they are
+//!   known to be new, and a minute where they may be recordings and nobody better is heard.
 
 use super::super::{MILLISECOND, NEVER, SECOND, Time};
 use super::packet::{Advert, Version};
@@ -22,6 +25,13 @@ const ANNOUNCE_GAP: Time = 50 * MILLISECOND;
 const ANNOUNCE_REFRESH: Time = 60 * SECOND;
 /// Spread of takeovers after BFD told that the holder is gone. Much below an interval: that is what BFD is for.
 const FAST_SKEW: Time = 4 * MILLISECOND;
+
+/// How long a backup that has heard nobody it believes lets itself be put off by adverts that may be recordings. Enough for a
+/// machine that has just booted to set its clock; after that, an address that nobody holds is worse.
+const DOUBT: Time = 60 * SECOND;
+
+/// Adverts that a longer interval is told by before it is kept.
+const SLOWING: u32 = 4;
 
 /// What comes after a resignation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,15 +56,21 @@ pub struct Router {
     holder: Option<(IpAddr, u8)>,
     /// From when on a weaker holder is no longer respected.
     preempt_at: Time,
+    /// Backup that knows no holder: until when adverts that may be recordings put it off.
+    doubt_end: Time,
     /// Whether a late timer has been forgiven since the last advert.
     forgiven: bool,
     announce_at: Time,
     announce_gap: Time,
     announce_left: u32,
+    /// The shorter interval that peers expect adverts in, and how many more are sent at it.
+    slowing: Option<(Time, u32)>,
     /// No answer to a rival before this time.
     rival_at: Time,
     then: Then,
     resign_end: Time,
+    /// Whether the addresses are here already when it begins.
+    inherits: bool,
 }
 
 impl Router {
@@ -67,15 +83,25 @@ impl Router {
             heard_interval: settings.interval,
             holder: None,
             preempt_at: NEVER,
+            doubt_end: now,
             forgiven: false,
             announce_at: NEVER,
             announce_gap: ANNOUNCE_GAP,
             announce_left: 0,
+            slowing: None,
             rival_at: 0,
             then: Then::Stop,
             resign_end: NEVER,
+            inherits: false,
             settings,
         }
+    }
+
+    /// Begins as holder: another virtual router of this machine held the addresses until now. What is tracked counts as good until
+    /// it is told otherwise.
+    pub fn inherit(&mut self) {
+        self.inherits = true;
+        self.passing.fill(true);
     }
 
     /// What it is.
@@ -136,10 +162,12 @@ impl Router {
         }
     }
 
-    /// A peer that has our key speaks, but its clock is so far from ours that it may be a recording: nothing that it says counts.
-    /// Still it may be the holder, so that a backup does not take over for its silence.
-    pub fn on_doubtful_advert(&mut self, now: Time) {
-        if self.role == Role::Backup {
+    /// A peer that has our key speaks, but its clock is so far from ours that nothing that it says counts. Still it may be the
+    /// holder, which is not silent then. `newer`: it is known that it lives, since it has signed this after all that was heard
+    /// of it. Without that it may be a recording: whoever has heard the holder itself is not put off by it, others for a time.
+    pub fn on_doubtful_advert(&mut self, newer: bool, now: Time) {
+        let believed = newer || (self.holder.is_none() && now < self.doubt_end);
+        if self.role == Role::Backup && believed {
             self.deadline = self.deadline.max(now + 3 * self.heard_interval + self.skew());
         }
     }
@@ -201,6 +229,16 @@ impl Router {
         }
     }
 
+    /// Takes part again, while it still hands over after a `stop`.
+    pub fn stay(&mut self, now: Time) -> Vec<Output> {
+        match (self.role, self.then, self.priority()) {
+            (Role::Resigning, Then::Stop, Some(_)) => self.stand_again(now),
+            (Role::Resigning, Then::Stop, None) => self.then = Then::Fault,
+            _ => {}
+        }
+        Vec::new()
+    }
+
     /// Takes new settings and stays what it is. `same` says of each of their track checks which of the old ones it is.
     /// `AddAddress` then means: exactly the new addresses.
     pub fn reconfigure(&mut self, settings: Settings, same: &[Option<usize>], now: Time) -> Vec<Output> {
@@ -218,6 +256,8 @@ impl Router {
             return Vec::new();
         }
         if self.role == Role::Master {
+            let pace = self.slowing.map_or(old_interval, |(pace, _)| pace.min(old_interval));
+            self.slowing = (pace < self.settings.interval).then_some((pace, SLOWING));
             self.speak_soon(now);
         }
         if moved { vec![Output::AddAddress, Output::Announce] } else { Vec::new() }
@@ -244,6 +284,9 @@ impl Router {
     }
 
     fn begin(&mut self, now: Time) -> Vec<Output> {
+        if self.inherits && self.priority().is_some() {
+            return self.take(now);
+        }
         // What an earlier life left behind is not ours to keep.
         let mut outputs = vec![Output::DelAddress];
         match self.priority() {
@@ -296,7 +339,7 @@ impl Router {
     fn master_hears(&mut self, advert: &Advert, from: IpAddr, now: Time) -> Vec<Output> {
         let own = (self.priority().unwrap_or(0), self.settings.source);
         if advert.priority == 0 {
-            self.deadline = now + self.settings.interval;
+            self.deadline = now + self.pace();
             return vec![self.advert(own.0)];
         }
         if (advert.priority, from) > own {
@@ -309,7 +352,7 @@ impl Router {
             return Vec::new();
         }
         self.rival_at = now + self.settings.interval;
-        self.deadline = now + self.settings.interval;
+        self.deadline = now + self.pace();
         self.schedule_announcements(now);
         vec![self.advert(own.0), Output::Announce]
     }
@@ -324,9 +367,10 @@ impl Router {
             }
             outputs.push(self.advert(self.priority().unwrap_or(0)));
             // In step with what was planned, so that lateness does not add up.
-            self.deadline += self.settings.interval;
+            let pace = self.pace();
+            self.deadline += pace;
             if self.deadline <= now {
-                self.deadline = now + self.settings.interval;
+                self.deadline = now + pace;
             }
         }
         if now >= self.announce_at {
@@ -339,6 +383,7 @@ impl Router {
     fn take(&mut self, now: Time) -> Vec<Output> {
         self.deadline = now + self.settings.interval;
         self.resign_end = NEVER;
+        self.slowing = None;
         self.rival_at = 0;
         self.preempt_at = NEVER;
         self.forgiven = false;
@@ -354,6 +399,7 @@ impl Router {
     fn listen(&mut self, now: Time, interval: Option<Time>) -> Vec<Output> {
         if interval.is_none() {
             self.holder = None;
+            self.doubt_end = now + DOUBT;
         }
         self.preempt_at = NEVER;
         let outputs = self.turn(Role::Backup);
@@ -423,6 +469,13 @@ impl Router {
     /// The time after which the last peer has noticed that we are silent, and a little more.
     fn patience(&self) -> Time {
         self.settings.interval * 9 / 2
+    }
+
+    /// From an advert that is sent now to the next one.
+    fn pace(&mut self) -> Time {
+        let slowing = self.slowing.take().filter(|(_, left)| *left > 0);
+        self.slowing = slowing.map(|(pace, left)| (pace, left - 1));
+        slowing.map_or(self.settings.interval, |(pace, _)| pace)
     }
 
     fn skew(&self) -> Time {

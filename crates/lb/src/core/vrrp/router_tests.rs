@@ -267,15 +267,43 @@ fn a_peer_whose_clock_is_off_is_not_taken_for_silent_and_moves_nothing() {
     let mut now = 0;
     for _ in 0..20 {
         now += INTERVAL;
-        router.on_doubtful_advert(now);
+        router.on_doubtful_advert(true, now);
         assert_eq!(router.on_timer(now), []);
     }
     // When it is silent as well, it is gone.
     let due = router.next_deadline();
     assert!(due <= now + 4 * INTERVAL);
     assert!(router.on_timer(due).contains(&Output::Become(Role::Master)));
-    router.on_doubtful_advert(due);
+    router.on_doubtful_advert(true, due);
     assert_eq!(router.role(), Role::Master, "whoever holds is not moved by a recording");
+}
+
+/// Plays what may be a recording at every interval, and says when the router takes over.
+fn taken_over_despite_recordings(mut router: Router, from: Time) -> Time {
+    let mut now = from;
+    while router.role() == Role::Backup {
+        assert!(now < from + 200 * SECOND, "it is kept from it for good");
+        now += INTERVAL;
+        router.on_doubtful_advert(false, now);
+        while router.role() == Role::Backup && router.next_deadline() <= now {
+            router.on_timer(router.next_deadline());
+        }
+    }
+    now
+}
+
+#[test]
+fn recordings_do_not_keep_who_has_heard_the_holder_from_taking_over() {
+    let mut router = backup(settings(1, 200));
+    router.on_advert(&advert(250), ip(2), 0);
+    let due = router.next_deadline();
+    assert!(taken_over_despite_recordings(router, 0) <= due + INTERVAL);
+}
+
+#[test]
+fn recordings_keep_who_has_heard_nobody_from_taking_over_for_a_minute() {
+    let at = taken_over_despite_recordings(backup(settings(1, 200)), 0);
+    assert!((60 * SECOND..60 * SECOND + 5 * INTERVAL).contains(&at), "{at}");
 }
 
 #[test]
@@ -330,4 +358,34 @@ fn results_stay_with_their_checks_when_others_go() {
     router.on_track(1, false, at);
     router.reconfigure(with(vec![20, 0]), &[Some(1), Some(0)], at);
     assert_eq!(router.priority(), Some(130));
+}
+
+#[test]
+fn who_is_wanted_again_while_it_hands_over_stands_again() {
+    let (mut router, at) = master(settings(1, 100));
+    router.stop(at + 1);
+    assert_eq!(router.role(), Role::Resigning);
+    assert_eq!(router.stay(at + 2), []);
+    let due = router.next_deadline();
+    assert!(router.on_timer(due).contains(&Output::Become(Role::Master)));
+    assert!(due <= at + 2 + INTERVAL, "nobody came, so that it goes on within an interval");
+}
+
+#[test]
+fn a_longer_interval_is_told_at_the_old_pace_before_it_is_kept() {
+    let (mut router, at) = master(settings(1, 100));
+    let slow = Settings { interval: 10 * INTERVAL, announcements: 1, ..settings(1, 100) };
+    router.reconfigure(slow, &[], at);
+    let mut said = Vec::new();
+    while said.len() < 7 {
+        let now = router.next_deadline();
+        for output in router.on_timer(now) {
+            if let Output::SendAdvert(advert) = output {
+                assert_eq!(advert.interval, 10 * INTERVAL);
+                said.push(now);
+            }
+        }
+    }
+    let gaps: Vec<Time> = said.windows(2).map(|two| (two[1] - two[0]) / INTERVAL).collect();
+    assert_eq!(gaps, [1, 1, 1, 1, 10, 10]);
 }

@@ -3,6 +3,7 @@
 
 mod probe;
 mod target;
+mod tls;
 
 use std::{
     net::SocketAddr,
@@ -28,7 +29,7 @@ use super::{
     clock::Clock,
     shared::{Book, Shared},
 };
-use crate::core::{BackendId, Change, NEVER, State, Time};
+use crate::core::{BackendId, Change, Closing, NEVER, Time};
 
 /// What the keeper looks after, for the handle to change.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl Keeper {
         for kept in &kept {
             if let Some(leaves) = kept.leaves {
                 if leaves <= now {
-                    kept.shared.close(None, u32::MAX, false);
+                    kept.shared.close(None, u32::MAX, Closing::Any);
                     self.charge.kept.lock().retain(|other| !Arc::ptr_eq(&other.shared, &kept.shared));
                 } else {
                     next = next.min(leaves);
@@ -93,8 +94,8 @@ impl Keeper {
                 continue;
             }
             let (checks, closes, due) = kept.shared.with(|book| ask(book, now));
-            for (id, count, gently) in closes {
-                kept.shared.close(Some(id), count, gently);
+            for (id, count, which) in closes {
+                kept.shared.close(Some(id), count, which);
             }
             next = next.min(due);
             for (id, address) in checks {
@@ -144,19 +145,13 @@ impl Keeper {
     }
 }
 
-/// The checks that a pool wants, the connections that it wants closed (and whether gently), and when to ask it again.
+/// The checks that a pool wants, the connections that it wants closed, and when to ask it again.
 #[allow(clippy::type_complexity)] // three answers to one question
-fn ask(book: &mut Book, now: Time) -> (Vec<(BackendId, SocketAddr)>, Vec<(BackendId, u32, bool)>, Time) {
+fn ask(book: &mut Book, now: Time) -> (Vec<(BackendId, SocketAddr)>, Vec<(BackendId, u32, Closing)>, Time) {
     let pool = &mut book.pool;
     let checks = pool.due_checks(now).into_iter().filter_map(|id| Some((id, pool.address(id)?))).collect();
     let closes = pool.to_close(now);
-    if closes.is_empty() {
-        return (checks, Vec::new(), pool.next_due());
-    }
-    // A backend that is well loses connections only so that others get their share.
-    let known = pool.backends();
-    let is_up = |id| known.iter().any(|status| status.id == id && status.state == State::Up);
-    let closes = closes.into_iter().map(|(id, count)| (id, count, is_up(id))).collect();
+    let closes = closes.into_iter().map(|(id, count)| (id, count, pool.closing(id, now))).collect();
     (checks, closes, pool.next_due())
 }
 

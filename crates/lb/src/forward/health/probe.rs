@@ -95,7 +95,7 @@ impl Probe {
             Some(name) => name.clone(),
             None => ServerName::IpAddress(NamedIp::from(address.ip())),
         };
-        let config = self.target.tls.clone().ok_or("no TLS settings")?;
+        let config = self.target.tls.as_ref().ok_or("no TLS settings")?.config();
         ClientConnection::new(config, name).map_err(|error| error.to_string())
     }
 

@@ -1,14 +1,10 @@
-//! What a listener's checks need: worked out once from its configuration, with certificates read from their files.
+//! What a listener's checks need, worked out from its configuration.
 
-use std::{fmt::Write as _, fs, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Write as _, fs, time::Duration};
 
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-};
+use rustls::pki_types::ServerName;
 
+use super::tls::Tls;
 use crate::config::{CheckKind, HealthCheck};
 
 const DEFAULT_PATH: &str = "/readyz";
@@ -19,7 +15,7 @@ pub(in crate::forward) struct Target {
     pub(super) port: Option<u16>,
     pub(super) timeout: Duration,
     pub(super) server_name: Option<ServerName<'static>>,
-    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) tls: Option<Tls>,
     path: String,
     statuses: Vec<u16>,
     token_file: Option<String>,
@@ -50,10 +46,6 @@ pub enum TargetError {
     Tls(#[from] rustls::Error),
 }
 
-/// Takes every certificate: without an authority to ask, a check is about life, not about identity.
-#[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
-
 // === impl Target ===
 
 impl Target {
@@ -63,7 +55,7 @@ impl Target {
             .server_name
             .as_ref()
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| TargetError::Name(name.clone())));
-        let tls = if times.kind == CheckKind::Tcp { None } else { Some(Arc::new(client(check)?)) };
+        let tls = if times.kind == CheckKind::Tcp { None } else { Some(Tls::new(check)?) };
         Ok(Self {
             kind: times.kind,
             port: check.port,
@@ -99,84 +91,5 @@ impl Target {
         }
         request.push_str("\r\n");
         request
-    }
-}
-
-fn client(check: &HealthCheck) -> Result<ClientConfig, TargetError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = match &check.ca_file {
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
-                roots.add(certificate)?;
-            }
-            builder.with_root_certificates(roots)
-        }
-        None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
-    };
-    match (&check.cert_file, &check.key_file) {
-        (Some(cert), Some(key)) => {
-            let secret = PrivateKeyDer::from_pem_file(Path::new(key))
-                .map_err(|source| TargetError::File { file: key.clone(), source })?;
-            Ok(builder.with_client_auth_cert(certificates(cert)?, secret)?)
-        }
-        (None, None) => Ok(builder.with_no_client_auth()),
-        _ => Err(TargetError::Half),
-    }
-}
-
-fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, TargetError> {
-    let unreadable = |source| TargetError::File { file: file.to_owned(), source };
-    let found = CertificateDer::pem_file_iter(Path::new(file)).map_err(unreadable)?;
-    let found = found.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-    if found.is_empty() { Err(TargetError::Empty(file.to_owned())) } else { Ok(found) }
-}
-
-// === impl Unchecked ===
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            cert,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            cert,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
