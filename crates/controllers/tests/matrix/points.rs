@@ -138,11 +138,8 @@ async fn live(
     folder: &Path,
     nothing: &Inventory,
 ) -> Story {
-    let asked = async {
-        lives::ask(&life.client, data_centre, place, place.cluster(WORKERS, json!({}))).await;
-        life.ready().await;
-    };
-    let points = record(data_centre, folder, asked).await;
+    let asked = lives::ask(&life.client, data_centre, place, place.cluster(WORKERS, json!({})));
+    let points = record(data_centre, folder, asked, life.ready()).await;
     let status = life.cluster().await.and_then(|cluster| cluster.status).unwrap();
     let inventory = Inventory::of(data_centre);
     assert_eq!(inventory.machines.len(), 3 + WORKERS as usize, "{inventory:?}");
@@ -151,9 +148,8 @@ async fn live(
         Wanted { goal: Goal::Bootstrap, inventory, addons: status.addons_installed.into_keys().collect() };
     let deleted = async {
         life.api::<ClusterBootstrap>().delete(lives::CLUSTER, &DeleteParams::default()).await.unwrap();
-        life.gone().await;
     };
-    let last = record(data_centre, folder, deleted).await;
+    let last = record(data_centre, folder, deleted, life.gone()).await;
     let etcd_clusters = ready.inventory.etcd_clusters;
     let gone = Wanted {
         goal: Goal::Destroy,

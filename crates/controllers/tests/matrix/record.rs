@@ -28,14 +28,17 @@ pub(crate) struct Point {
     pub(crate) after: Option<Cut>,
 }
 
-/// Follows a run until `finished`, call by call.
+/// Follows a run until `finished`, call by call. What is `asked` is on disk in every copy: a controller that looks around by
+/// itself at that moment is held at its call until then.
 pub(crate) async fn record(
     data_centre: &DataCentre,
     folder: &Path,
+    asked: impl Future<Output = ()>,
     finished: impl Future<Output = ()>,
 ) -> Vec<Point> {
     let mut finished = pin!(finished);
     let mut recording = Recording::new(data_centre, folder);
+    asked.await;
     let mut points: Vec<Point> = Vec::new();
     loop {
         let (mut before, mut after) = recording.next();
