@@ -5,11 +5,11 @@ use super::load::{load, load_text, sources};
 use super::words::{ProviderName, span};
 use super::{addons, block_on};
 use crate::config::{Need, Settings, Surroundings};
-use crate::engine::{Home, Kept, Reach, Session, Signals};
+use crate::engine::{Home, Kept, Reach, Session, Signals, scratch_folder};
 use crate::exit::{Ended, Exit};
 use crate::output;
 use crate::progress::OutputFormat;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use butler_api::Provider;
 use butler_controllers::addons::Sources;
 use butler_sim::DataCentre;
@@ -57,10 +57,10 @@ async fn rehearse(args: Args) -> Result<Exit> {
     let signals = Signals::listen()?;
     let mut settings = settings(args.file.as_deref(), args.provider.map(Into::into))?;
     let sources = sources(args.bundle.as_deref(), true)?;
-    let scratch = Scratch::new(settings.cluster(), args.keep)?;
+    let scratch = scratch_folder(&format!("butler-rehearsal-{}-", settings.cluster()), args.keep)?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let data_centre = datacentre::start(&mut settings, &args.knobs, listen).await?;
-    let home = Home::at(scratch.path.clone());
+    let home = Home::at(scratch.path());
     if args.output == OutputFormat::Text {
         introduce(&settings, &args, sources.as_ref());
     }
@@ -158,33 +158,5 @@ fn farewell(settings: &Settings, args: &Args, exit: Exit, calls: usize) {
         _ => output::line(&format!(
             "the rehearsal did not get there; it made {calls} calls into the data centre"
         )),
-    }
-}
-
-/// A folder that is gone when the rehearsal is over, unless it is to be kept.
-struct Scratch {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Scratch {
-    fn new(cluster: &str, keep: bool) -> Result<Scratch> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        let name = format!("butler-rehearsal-{cluster}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Scratch { path, keep })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if !self.keep {
-            // Keys of a simulated cluster open nothing; a folder that stays is untidy, not dangerous.
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! The controllers on an API in memory, on whatever infrastructure is handed to them, with every node out of reach.
 
 use super::api::MANAGER;
+use super::folder::scratch_folder;
 use super::put::put;
 use super::work::{Reach, Workers};
 use crate::apiserver::install_crds;
 use crate::config::Settings;
 use crate::recorder::{Journal, Redactor};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use butler_api::{
     CONDITION_TARGETS_SYNCED, ClusterBootstrapPhase, LoadBalancerRequest, MachinePhase, find_condition, names,
 };
@@ -17,8 +18,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
-use std::path::PathBuf;
 use std::sync::Arc;
+use tempfile::TempDir;
 
 /// Controllers that work on nothing real.
 pub(crate) struct DryWorkers {
@@ -28,7 +29,7 @@ pub(crate) struct DryWorkers {
     workers: Workers,
     /// Keeps the port that leads nowhere; nobody answers there.
     _nowhere: tokio::net::TcpListener,
-    scratch: PathBuf,
+    _scratch: TempDir,
     _server: Server,
 }
 
@@ -38,9 +39,8 @@ pub(crate) async fn dry_workers(
     infrastructures: Arc<dyn Infrastructures>,
     sources: Arc<dyn Sources>,
 ) -> Result<DryWorkers> {
-    let scratch = std::env::temp_dir().join(format!("butler-dry-run-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
-    let server = Server::in_memory(&scratch).await?;
+    let scratch = scratch_folder("butler-dry-run-", false)?;
+    let server = Server::in_memory(scratch.path()).await?;
     let service = server.service(User::new(MANAGER, &["system:masters"]));
     install_crds(&service).await?;
     let client = Client::new(service, names::SYSTEM_NAMESPACE);
@@ -50,7 +50,7 @@ pub(crate) async fn dry_workers(
     let bootstrap = put(&client, settings).await?;
     let nowhere = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
     let reach = Reach { proxy: Some(format!("http://{}", nowhere.local_addr()?)), ..Reach::default() };
-    let journal = Arc::new(Journal::open(&scratch.join("journal.jsonl"), Redactor::default())?);
+    let journal = Arc::new(Journal::open(&scratch.path().join("journal.jsonl"), Redactor::default())?);
     let mut context = reach.context(client.clone(), &journal, sources)?;
     context.infrastructures = infrastructures;
     Ok(DryWorkers {
@@ -58,7 +58,7 @@ pub(crate) async fn dry_workers(
         uid: bootstrap.uid().unwrap_or_default(),
         workers: Workers::start(context, settings.cluster(), None),
         _nowhere: nowhere,
-        scratch,
+        _scratch: scratch,
         _server: server,
     })
 }
@@ -94,7 +94,6 @@ impl DryWorkers {
 
     pub(crate) async fn stop(self) {
         self.workers.stop().await;
-        let _ = std::fs::remove_dir_all(&self.scratch);
     }
 }
 

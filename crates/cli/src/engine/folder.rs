@@ -18,8 +18,9 @@ use crate::exit::{Ended, Exit};
 use anyhow::{Context as _, Result};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// `~/.butler`, or what `BUTLER_HOME` names.
 #[derive(Debug, Clone)]
@@ -40,6 +41,17 @@ pub(crate) enum Claim {
     Ours(Folder),
     /// Another process works there; its id, when it is known.
     Busy(Option<u32>),
+}
+
+/// A folder of our own among the system's temporary ones, under a name that nobody could have taken before. It is gone when it is
+/// dropped, unless it is to be kept.
+pub(crate) fn scratch_folder(prefix: &str, keep: bool) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(fs::Permissions::from_mode(0o700))
+        .disable_cleanup(keep)
+        .tempdir()
+        .with_context(|| format!("cannot make a folder in {}", std::env::temp_dir().display()))
 }
 
 impl Home {
@@ -217,7 +229,6 @@ fn remove_all(path: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_folder_is_private_and_held_by_one() {

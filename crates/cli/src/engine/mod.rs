@@ -24,7 +24,7 @@ pub(crate) use api::Objects;
 pub(crate) use changes::Made;
 pub(crate) use drive::{Goal, Outcome, drive};
 pub(crate) use dry::dry_workers;
-pub(crate) use folder::Home;
+pub(crate) use folder::{Home, scratch_folder};
 pub(crate) use keep::Kept;
 pub(crate) use preflight::wanted;
 pub(crate) use put::{afresh, put_credentials, put_inputs};
