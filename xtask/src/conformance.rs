@@ -9,23 +9,28 @@
 //!
 //! The suite's run against the embedded server is the ordinary `cargo test`; here it is held against the original, so that
 //! an expectation which is wrong can't stay.
+//!
+//! Tests are named in the whole workspace and not in one package: with the same features, nothing is built twice.
 
 use crate::bootstrap;
 use crate::cluster::{Parts, RealCluster};
 use crate::kubectl::{self, Tally, Target};
-use crate::peers::{CURL, FRR, HAPROXY, KEEPALIVED, Moto, Peers, ensure_packages};
+use crate::peers::{CURL, FRR, HAPROXY, KEEPALIVED, Moto, Peers, RUNC, ensure_packages};
 use crate::talos;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// Set to `1` by whoever can't or won't build the peers.
 const NO_PEERS: &str = "BUTLER_NO_PEERS";
+
+/// Modules of the load balancer's tests in which no peer is.
+const OURS_ALONE: [&str; 3] = ["changes::", "idle::", "ours::"];
 
 /// How long the embedded server may take until it says that it is ready.
 const START: Duration = Duration::from_secs(30);
@@ -38,7 +43,7 @@ pub(crate) struct ConformanceArgs {
     /// Only tests of the suite whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// The butleradm that the bootstraps are made with, in place of a debug build of the sources
+    /// The butleradm that is looked at, in place of a debug build of the sources
     #[arg(long, value_name = "PROGRAM")]
     butleradm: Option<PathBuf>,
     /// A kubeconfig of a real control plane that already runs (an empty one), in place of a new one
@@ -69,35 +74,49 @@ struct Embedded {
     _folder: tempfile::TempDir,
 }
 
+impl ConformanceArgs {
+    async fn butleradm(&self) -> Result<PathBuf> {
+        match &self.butleradm {
+            // Users have folders of their own.
+            Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display())),
+            None => build_butleradm().await,
+        }
+    }
+}
+
 pub(crate) async fn run_command(args: ConformanceArgs) -> Result<()> {
     let no_peers = std::env::var(NO_PEERS).is_ok_and(|value| value == "1");
     let wants = |part: Part| args.only.is_none_or(|only| only == part);
     let mut total = Tally::default();
+    let began = Instant::now();
+    let took = |part: &str| say(&format!("{part}: done {} s after the start", began.elapsed().as_secs()));
     if no_peers {
         say(&format!("conformance: the real peers were skipped by request ({NO_PEERS}=1)"))?;
     }
     if !no_peers && (wants(Part::Suite) || wants(Part::Kubectl)) {
         add(&mut total, kubernetes(&args).await?);
+        took("embedded Kubernetes API")?;
     }
     if !no_peers && wants(Part::Talos) {
-        add(&mut total, talos::conformance(&build_butleradm().await?).await?);
+        add(&mut total, talos::conformance(&args.butleradm().await?).await?);
+        took("Talos")?;
     }
     if !no_peers && wants(Part::Moto) {
         add(&mut total, moto().await?);
+        took("moto")?;
     }
     if wants(Part::Bootstrap) || args.only == Some(Part::Clouds) {
         let peers = (!no_peers).then(Peers::ensure).transpose().context("get the real peers")?;
-        let program = match &args.butleradm {
-            // Users have folders of their own.
-            Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
-            None => build_butleradm().await?,
-        };
+        let program = args.butleradm().await?;
         let clouds_alone = args.only == Some(Part::Clouds);
         add(&mut total, bootstrap::conformance(&program, peers.as_ref(), clouds_alone).await?);
+        took("bootstraps")?;
     }
     if !no_peers && wants(Part::Lb) {
-        ensure_packages(&[KEEPALIVED, HAPROXY, CURL, FRR]).context("install the load balancer's peers")?;
+        ensure_packages(&[KEEPALIVED, HAPROXY, CURL, FRR, RUNC])
+            .context("install the load balancer's peers")?;
         add(&mut total, load_balancer(args.filter.as_deref()).await?);
+        took("load balancer")?;
     }
     say(&format!("conformance: {} passed, {} failed", total.passed, total.failed))?;
     ensure!(total.failed == 0, "{} of {} checks failed", total.failed, total.passed + total.failed);
@@ -128,7 +147,7 @@ async fn kubernetes(args: &ConformanceArgs) -> Result<Tally> {
     if args.only != Some(Part::Suite) {
         let started = match &args.embedded {
             Some(_) => None,
-            None => Some(Embedded::start().await?),
+            None => Some(Embedded::start(&args.butleradm().await?).await?),
         };
         let embedded =
             args.embedded.clone().or_else(|| started.as_ref().map(|server| server.kubeconfig.clone()));
@@ -152,7 +171,7 @@ fn add(total: &mut Tally, part: Tally) {
 async fn suite(kubeconfig: &Path, filter: Option<&str>) -> Result<Tally> {
     let mut command = Command::new(cargo());
     command
-        .args(["test", "--quiet", "-p", "butler-apiserver", "--test", "behaviour", "--"])
+        .args(["test", "--quiet", "--workspace", "--test", "behaviour", "--"])
         // Most of a test's time on a real server is waiting for it.
         .args(["--test-threads", "6"])
         .args(filter)
@@ -164,23 +183,28 @@ async fn suite(kubeconfig: &Path, filter: Option<&str>) -> Result<Tally> {
 async fn moto() -> Result<Tally> {
     let moto = Moto::start().await?;
     let mut command = Command::new(cargo());
-    command
-        .args(["test", "--quiet", "-p", "butler-drivers", "--test", "moto"])
-        .env("BUTLER_MOTO_URL", &moto.url);
+    command.args(["test", "--quiet", "--workspace", "--test", "moto"]).env("BUTLER_MOTO_URL", &moto.url);
     let tally = run_tests(&mut command, "the AWS driver's tests on moto").await?;
     moto.end().await?;
     say(&format!("AWS driver on moto: {} passed, {} failed", tally.passed, tally.failed))?;
     Ok(tally)
 }
 
-/// The load balancer's tests with real peers, in network namespaces.
+/// The load balancer's tests with real peers, in network namespaces. Those between machines that are all ours run in
+/// `cargo test`.
 async fn load_balancer(filter: Option<&str>) -> Result<Tally> {
     let mut command = Command::new(cargo());
     // Real time decides there who holds an address: one at a time. What is skipped is printed.
-    command
-        .args(["test", "--quiet", "-p", "butler-lb", "--test", "files", "--test", "vip", "--"])
-        .args(["--test-threads", "1", "--show-output"])
-        .args(filter);
+    command.args(["test", "--quiet", "--workspace", "--test", "files", "--test", "vip"]).args([
+        "--",
+        "--test-threads",
+        "1",
+        "--show-output",
+    ]);
+    match filter {
+        Some(filter) => command.arg(filter),
+        None => command.args(OURS_ALONE.iter().flat_map(|module| ["--skip", module])),
+    };
     run_tests(&mut command, "the load balancer's tests").await
 }
 
@@ -234,11 +258,10 @@ async fn transcripts(peers: &Peers, real: &Path, embedded: &Path) -> Result<Tall
 }
 
 impl Embedded {
-    async fn start() -> Result<Self> {
-        let program = build_butleradm().await?;
+    async fn start(program: &Path) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder for the embedded server")?;
         let kubeconfig = folder.path().join("kubeconfig");
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command
             .args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder.path().join("data"))
@@ -272,8 +295,7 @@ pub(crate) async fn build_butleradm() -> Result<PathBuf> {
         .args([
             "build",
             "--quiet",
-            "-p",
-            "butler-cli",
+            "--workspace",
             "--bin",
             "butleradm",
             "--message-format=json-render-diagnostics",

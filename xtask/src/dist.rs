@@ -4,12 +4,13 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BINARIES: [(&str, &str); 2] = [("butler-cli", "butleradm"), ("butler-lb", "butler-lb")];
+const PACKAGES: [&str; 2] = ["butler-cli", "butler-lb"];
+const BINARIES: [&str; 2] = ["butleradm", "butler-lb"];
 
 pub(crate) fn run() -> Result<()> {
     let target = target();
-    for (package, binary) in BINARIES {
-        let built = build(&target, package, binary)?;
+    build()?;
+    for built in BINARIES.map(|binary| folder().join(&target).join("release").join(binary)) {
         check_static(&built)?;
         let size = std::fs::metadata(&built)?.len();
         say(&format!("{}: static, {:.1} MiB", built.display(), size as f64 / 1048576.0));
@@ -34,14 +35,18 @@ pub(crate) fn as_released() -> Vec<String> {
     ["--release", "--locked", "--target", &target, "--config", &flags].map(str::to_owned).into()
 }
 
-fn build(target: &str, package: &str, binary: &str) -> Result<PathBuf> {
-    let status =
-        Command::new(env!("CARGO")).arg("build").args(as_released()).args(["-p", package]).status()?;
-    if !status.success() {
-        bail!("the release build of {package} failed");
+/// Both at once: they share what both are made of.
+fn build() -> Result<()> {
+    let mut command = Command::new(env!("CARGO"));
+    command.arg("build").args(as_released()).args(PACKAGES.iter().flat_map(|package| ["-p", package]));
+    if !command.status()?.success() {
+        bail!("the release build failed");
     }
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    Ok(folder.join(target).join("release").join(binary))
+    Ok(())
+}
+
+fn folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 fn check_static(binary: &Path) -> Result<()> {

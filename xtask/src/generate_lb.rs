@@ -43,8 +43,7 @@ fn build() -> Result<PathBuf> {
         .args([
             "build",
             "--quiet",
-            "-p",
-            "butler-lb",
+            "--workspace",
             "--bin",
             "butler-lb",
             "--message-format=json-render-diagnostics",

@@ -154,14 +154,14 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_call_that_nobody_answers_ends_and_is_told() {
         let kept = Arc::new(Kept::default());
         let clock: Clock = Arc::new(jiff::Timestamp::now);
-        let tell = Tell::new(kept.clone(), clock, "10.0.0.1".to_owned(), Duration::from_secs(30));
+        let tell = Tell::new(kept.clone(), clock, "10.0.0.1".to_owned(), Duration::from_millis(20));
         let request = Request::patch("/api/v1/namespaces/a/configmaps/b").body(()).unwrap();
         let error = tell.layer(Hung).call(request).await.unwrap_err();
-        assert_eq!(error.to_string(), "10.0.0.1 did not answer within 30s");
+        assert_eq!(error.to_string(), "10.0.0.1 did not answer within 20ms");
         let calls = kept.0.lock();
         assert_eq!(calls[0].operation, "PATCH /api/v1/namespaces/a/configmaps/b");
         assert!(calls[0].mutates && matches!(calls[0].outcome, Outcome::Failed { .. }), "{:?}", calls[0]);

@@ -219,7 +219,7 @@ pub(super) async fn corpus(machineries: &[Machinery]) -> Result<Count> {
     let mut count = Count::default();
     let folder = tempfile::tempdir().context("make a folder for the corpus")?;
     let run = Command::new(cargo())
-        .args(["test", "--quiet", "-p", "butler-talos", "--test", "property"])
+        .args(["test", "--quiet", "--workspace", "--test", "property"])
         .env(CORPUS, folder.path())
         // Talos is asked about each of them, so more than a test run makes.
         .env("PROPTEST_CASES", "2000")
