@@ -231,6 +231,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_scratch_folder_is_private_and_goes_unless_it_is_kept() {
+        for keep in [false, true] {
+            let folder = scratch_folder("butler-test-", keep).unwrap();
+            let path = folder.path().to_owned();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            fs::write(path.join("file"), "text").unwrap();
+            drop(folder);
+            assert_eq!((mode, path.exists()), (0o700, keep), "{}", path.display());
+            remove_all(&path).unwrap();
+        }
+    }
+
+    #[test]
     fn a_folder_is_private_and_held_by_one() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path().join("butler"));

@@ -13,7 +13,9 @@ const LISTENER: [Metric<ListenerStatus>; 10] = [
     (("listener_connections", "gauge", "Connections that are open."), |l| l.connections),
     (("listener_queued", "gauge", "Connections that wait for room."), |l| l.queued),
     (("listener_healthy_backends", "gauge", "Backends that are healthy."), |l| l.healthy as u64),
-    (("listener_backends", "gauge", "Backends."), |l| l.backends.len() as u64),
+    (("listener_backends", "gauge", "Backends."), |l| {
+        l.backends.iter().filter(|b| b.state != BackendState::Removed).count() as u64
+    }),
     (("listener_accepted_total", "counter", "Connections that were taken."), |l| l.accepted),
     (("listener_denied_total", "counter", "Connections of clients that are not allowed."), |l| l.denied),
     (
@@ -142,9 +144,9 @@ impl Page {
         for (about, value) in all {
             self.about(about);
             for listener in &status.listeners {
-                for backend in &listener.backends {
+                for backend in by_name(&listener.backends) {
                     let labels = [("listener", &*listener.name), ("backend", &*backend.name)];
-                    self.sample(about.0, &labels, value(backend));
+                    self.sample(about.0, &labels, value(&backend));
                 }
             }
         }
@@ -175,6 +177,24 @@ impl Page {
             }
         }
     }
+}
+
+/// Each name once. What a reload has taken out, and that still has connections, is counted with what has its name now.
+fn by_name(backends: &[BackendStatus]) -> Vec<BackendStatus> {
+    let mut all: Vec<BackendStatus> = Vec::new();
+    for backend in backends {
+        match all.iter_mut().find(|known| known.name == backend.name) {
+            None => all.push(backend.clone()),
+            Some(known) => {
+                let sum = |of: fn(&BackendStatus) -> u64| of(known) + of(backend);
+                let (connections, opened, failed) =
+                    (sum(|b| b.connections), sum(|b| b.opened), sum(|b| b.failed));
+                let now = if known.state == BackendState::Removed { backend.clone() } else { known.clone() };
+                *known = BackendStatus { connections, opened, failed, ..now };
+            }
+        }
+    }
+    all
 }
 
 /// A label's value as the format wants it.

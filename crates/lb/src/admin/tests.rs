@@ -175,6 +175,35 @@ fn every_metric_says_what_it_is_once() {
 }
 
 #[test]
+fn a_backend_that_a_reload_has_moved_is_counted_under_its_name_once() {
+    let mut status = status();
+    let backends = &mut status.listeners[0].backends;
+    let moved = BackendStatus { state: BackendState::Removed, ..backends[0].clone() };
+    let gone = BackendStatus { name: "cp-3".to_owned(), ..moved.clone() };
+    backends.insert(0, moved);
+    backends.push(gone);
+    let page = metrics(&status);
+    let series: Vec<&str> = page
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, _)| name)
+        .collect();
+    let unique: std::collections::BTreeSet<&&str> = series.iter().collect();
+    assert_eq!(series.len(), unique.len(), "{page}");
+    for line in [
+        r#"listener_backends{listener="kubernetes"} 2"#,
+        r#"backend_up{listener="kubernetes",backend="cp-1"} 1"#,
+        r#"backend_connections{listener="kubernetes",backend="cp-1"} 4"#,
+        r#"backend_opened_total{listener="kubernetes",backend="cp-1"} 18"#,
+        r#"backend_up{listener="kubernetes",backend="cp-3"} 0"#,
+        r#"backend_connections{listener="kubernetes",backend="cp-3"} 2"#,
+    ] {
+        assert!(page.lines().any(|l| l == format!("butler_lb_{line}")), "{line}\n{page}");
+    }
+}
+
+#[test]
 fn the_socket_is_its_owners_and_goes_with_its_process() {
     let served = served();
     let mode = std::fs::metadata(&served.socket).unwrap().permissions().mode();

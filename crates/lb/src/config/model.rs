@@ -63,7 +63,7 @@ pub struct Listener {
     /// PROXY protocol that clients must send.
     #[serde(default)]
     pub accept_proxy: bool,
-    /// PROXY protocol that backends are sent.
+    /// PROXY protocol that backends are sent, by checks too unless these have a port of their own.
     #[serde(default)]
     pub send_proxy: ProxyProtocol,
     /// What happens when no backend is healthy.
@@ -260,7 +260,7 @@ pub(crate) const UNREADY_IDLE: u64 = 10;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rebalance {
-    /// Whether it is done. Default: true.
+    /// Whether shares are evened out. `closeUnready` works without it. Default: true.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Connections that are shed per second at most, over all backends. Default: 10.

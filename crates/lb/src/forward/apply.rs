@@ -107,7 +107,7 @@ impl Handle {
         let name = || listener.name.clone();
         let settings =
             Settings::new(listener).map_err(|text| StartError::Network { listener: name(), text })?;
-        let target = Target::new(&listener.health)
+        let target = Target::new(&listener.health, listener.send_proxy)
             .map_err(|source| StartError::Health { listener: name(), source })?;
         let known = state.serving.iter().find(|serving| serving.shared.name == listener.name);
         let is_bound =

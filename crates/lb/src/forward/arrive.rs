@@ -32,8 +32,11 @@ impl Worker {
             let Some(Some((_, socket))) = local.sockets.get(place) else { return Ok(false) };
             match net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok((fd, peer)) => {
-                    self.mover.spare(&fd)?;
                     local.counters.accepted.add(1);
+                    if let Err(errno) = self.mover.spare(&fd) {
+                        local.counters.no_room.add(1);
+                        return Err(errno);
+                    }
                     if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
                         self.admit(Link::new(fd, peer, listener as u32, self.now));
                     }
@@ -92,9 +95,9 @@ impl Worker {
                 Choice::Full => return self.close(key, Ending::NoRoom),
                 Choice::Refuse => return self.close(key, Ending::NoBackend),
             };
-            link.backend = Some(id);
-            if link.phase == Phase::Waiting {
-                // It may have been allowed to wait longer than a backend may take.
+            (link.backend, link.dialled) = (Some(id), self.turns);
+            if link.phase == Phase::Waiting || !link.tried.is_empty() {
+                // It was allowed to wait longer than a backend may take, or has no deadline any more. A newcomer has one.
                 self.wheel.set(key.index, self.now.saturating_add(settings.connect));
             }
             link.enter(Phase::Connecting, self.now);

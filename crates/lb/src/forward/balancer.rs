@@ -172,7 +172,8 @@ fn raise_limit() {
 impl Handle {
     /// Puts another configuration into force, in place: connections stay, listeners that are in both are never closed.
     pub fn reload(&self, config: &config::Config) -> Result<(), StartError> {
-        if threads(config) != self.inboxes.each().len() {
+        // A file that leaves it open has nothing against what is there, whatever became of the cores.
+        if config.threads.is_some() && threads(config) != self.inboxes.each().len() {
             return Err(StartError::Threads);
         }
         self.apply(config)
@@ -274,7 +275,12 @@ impl Handle {
             None => None,
         };
         let keeper = Keeper::new(self.clock, Arc::clone(&self.charge));
-        spawn("lb-health".to_owned(), Box::new(|| keeper.run()))?;
+        let check = || {
+            let guard = Irreplaceable("lb-health".to_owned());
+            keeper.run();
+            std::mem::forget(guard);
+        };
+        spawn("lb-health".to_owned(), Box::new(check))?;
         for (number, open) in self.open.iter().enumerate() {
             let worker = Worker::new(Start {
                 number,
@@ -290,7 +296,7 @@ impl Handle {
                 if let Err(errno) = sys::take_short_turns() {
                     tracing::debug!(%errno, "no shorter turns on a core: answers can be late on a busy machine");
                 }
-                let guard = Irreplaceable(number);
+                let guard = Irreplaceable(format!("lb-{number}"));
                 match worker.run() {
                     Ok(()) => std::mem::forget(guard),
                     Err(errno) => {
@@ -316,13 +322,13 @@ impl Handle {
     }
 }
 
-/// A thread without which the process is of no use: its clients are gone, whoever gives it an order waits for ever, and a
+/// A thread without which the process is of no use: its clients are gone, or nobody looks at backends any more, whoever gives it an order waits for ever, and a
 /// process that still looks alive keeps its shared addresses. So it ends, and is started again or replaced by its peer.
-pub(super) struct Irreplaceable(pub(super) usize);
+pub(super) struct Irreplaceable(pub(super) String);
 
 impl Drop for Irreplaceable {
     fn drop(&mut self) {
-        tracing::error!(thread = self.0, "a thread of the balancer has failed, and the process ends with it");
+        tracing::error!(thread = %self.0, "a thread of the balancer has failed, and the process ends with it");
         std::process::abort();
     }
 }

@@ -87,10 +87,11 @@ impl Worker {
     /// Goes on with connections of another thread.
     pub(super) fn take(&mut self, links: Vec<Moving>) {
         self.taken += links.len() as u64;
-        for Moving { link, shared, settings } in links {
+        for Moving { mut link, shared, settings } in links {
             let deadline = self.now.saturating_add(settings.connect.min(settings.idle));
             // Orders and moves exclude each other, so that this thread should know it.
             self.local(shared, settings);
+            link.dialled = 0;
             let key = self.links.insert(link);
             // What is due is reckoned when it comes up.
             self.wheel.set(key.index, deadline);

@@ -42,6 +42,8 @@ pub(super) struct Link {
     pub(super) active: Time,
     /// When the backend said something last.
     pub(super) heard: Time,
+    /// In which of the thread's turns the backend's socket was made. 0: in another thread.
+    pub(super) dialled: u64,
 }
 
 /// The addresses that a PROXY header names.
@@ -128,6 +130,7 @@ impl Link {
             since: now,
             active: now,
             heard: now,
+            dialled: 0,
         }
     }
 

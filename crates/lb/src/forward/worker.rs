@@ -53,6 +53,8 @@ pub(super) struct Worker {
     pub(super) number: usize,
     pub(super) clock: Clock,
     pub(super) now: Time,
+    /// Counts the turns, from 1.
+    pub(super) turns: u64,
     pub(super) mover: Mover,
     pub(super) links: Slab<Link>,
     pub(super) wheel: super::wheel::Wheel,
@@ -133,6 +135,7 @@ impl Worker {
             number: start.number,
             clock: start.clock,
             now,
+            turns: 0,
             mover,
             links: Slab::new(),
             wheel: super::wheel::Wheel::new(now),
@@ -187,6 +190,7 @@ impl Worker {
             Err(errno) => return Err(errno),
         }
         self.now = self.clock.now();
+        self.turns += 1;
         for event in &*events {
             let (token, flags) = (event.data.u64(), event.flags);
             match key_of(token) {
@@ -228,6 +232,10 @@ impl Worker {
 
     fn on_socket(&mut self, key: Key, side: usize, flags: EventFlags) {
         let Some(link) = self.links.get_mut(key) else { return };
+        if side == BACKEND && link.dialled == self.turns {
+            // It is of the socket that was left earlier in this turn: epoll did not know the new one yet.
+            return;
+        }
         // Also told to those who cannot act on it yet.
         link.ends[side].hear(flags);
         match link.phase {

@@ -33,6 +33,17 @@ pub fn keepalived(config: &Config) -> Result<String, RenderError> {
             missing.push(format!("{name}: no BFD; a dead peer is found after three adverts."));
         }
     }
+    if config
+        .vips
+        .iter()
+        .flat_map(|vip| &vip.track)
+        .any(|track| matches!(track.check, TrackCheck::LocalApiserver(_)))
+    {
+        missing.push(
+            "An API server that answers with 401 or 403 counts as not ready: it has to answer /readyz without credentials."
+                .to_owned(),
+        );
+    }
     for listener in &config.listeners {
         let path = listener.health.path.as_ref();
         path.map_or(Ok(()), |path| one_word(&format!("listener {}: path", listener.name), path))?;

@@ -199,7 +199,8 @@ impl Member {
 
     /// Takes other settings and stays what it is.
     pub(super) fn reconfigure(&mut self, prepared: Prepared, hands: &mut Hands<'_>) {
-        let Prepared { config, addresses, keys, connection_keys, tracks } = prepared;
+        let Prepared { config, addresses, keys, connection_keys, mut tracks } = prepared;
+        tracks.take_over(&mut self.tracks);
         hands.resets.order(Order::Sign { vip: self.id, keys: connection_keys });
         if config.name != self.config.name {
             tracing::info!(vip = %config.name, former = %self.config.name, "the vip has another name");

@@ -68,6 +68,16 @@ impl Tracks {
         Ok(Self { entries: entries.collect::<std::io::Result<_>>()? })
     }
 
+    /// Goes on with those who ask already: what they believe holds until it has been heard otherwise several times.
+    pub(super) fn take_over(&mut self, former: &mut Tracks) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.asker.is_some()) {
+            let same = |old: &&mut Entry| old.asker.is_some() && old.check == entry.check;
+            if let Some(old) = former.entries.iter_mut().find(same) {
+                (entry.asker, entry.known) = (old.asker.take(), old.known);
+            }
+        }
+    }
+
     /// Whether someone has to look now and then: nobody tells us of a listener.
     pub(super) fn need_polling(&self) -> bool {
         self.entries.iter().any(|entry| matches!(entry.check, TrackCheck::Listener(_)))
@@ -193,6 +203,35 @@ mod tests {
         let expected = [None, Some(true), None, None, None, Some(false), None, Some(true)];
         assert_eq!(heard, expected);
         assert_eq!(Believer::default().hear(false), Some(false));
+    }
+
+    #[test]
+    fn who_asks_already_goes_on_after_a_reload() {
+        let waker = Waker::new().unwrap();
+        let ready = Arc::new(AtomicBool::new(true));
+        let track = |url: &str| Track { check: TrackCheck::LocalApiserver(url.to_owned()), weight: 0 };
+        let (same, other) = ("https://127.0.0.1:6443/readyz", "https://127.0.0.1:6444/readyz");
+        let machine = Machine::look().unwrap();
+        let mut former = Tracks::new(&[track(same)], &switch(&ready), &waker).unwrap();
+        waker.wait();
+        former.poll(&machine, &|_| false);
+        assert_eq!(former.good(), [true]);
+        // One bad answer after the reload: of the one that is known it is not believed, of the other it is.
+        let never: Probe = Arc::new(|_, _| false);
+        let mut tracks = Tracks::new(&[track(other), track(same)], &never, &waker).unwrap();
+        tracks.take_over(&mut former);
+        let mut changes = Vec::new();
+        // Who has been replaced before it was asked may wake us too.
+        for _ in 0..2_000 {
+            tracks.poll(&machine, &|_| false);
+            changes.extend(tracks.take_changes());
+            if changes.len() > 1 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        changes.sort_unstable();
+        assert_eq!(changes, [(0, false), (1, true)]);
     }
 
     #[test]

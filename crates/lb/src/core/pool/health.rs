@@ -236,6 +236,13 @@ impl Health {
         self.verdict == Verdict::Up && (self.bad > 0 || self.failures > 0)
     }
 
+    /// The times of checks are others now: the next one comes no later than they say.
+    pub(super) fn hurry(&mut self, rules: &Rules, now: Time) {
+        if !self.checking {
+            self.due = self.due.min(now.saturating_add(rules.interval));
+        }
+    }
+
     /// No more checks.
     pub(super) fn retire(&mut self) {
         self.due = NEVER;

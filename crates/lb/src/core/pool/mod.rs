@@ -133,6 +133,7 @@ impl Pool {
                     reweighted |= member.weight != backend.weight;
                     member.weight = backend.weight;
                     member.max_connections = backend.max_connections;
+                    member.health.hurry(&self.settings.rules, now);
                 }
                 None => {
                     self.members.push(Member::new(self.next_id, backend, now));

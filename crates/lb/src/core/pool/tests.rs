@@ -340,6 +340,20 @@ fn clients_that_do_not_come_back_are_not_waited_for_by_closing_more() {
 }
 
 #[test]
+fn a_reload_with_shorter_times_does_not_wait_out_the_old_ones() {
+    let mut slow = listener(2);
+    slow.health.interval_ms = Some(3_600_000);
+    let mut pool = healthy(&slow);
+    assert!(pool.due_checks(60 * SECOND).is_empty());
+    pool.reload(&listener(2), 60 * SECOND);
+    assert_eq!(pool.due_checks(61 * SECOND).len(), 2);
+    // And one with longer times does not bring the next check forward.
+    let mut pool = healthy(&listener(2));
+    pool.reload(&slow, 0);
+    assert!(pool.due_checks(SECOND / 2).is_empty());
+}
+
+#[test]
 fn a_reload_keeps_what_stays_and_drains_what_goes() {
     let mut pool = healthy(&listener(3));
     for _ in 0..6 {

@@ -73,9 +73,15 @@ impl Probe {
         if let Stage::Connecting(address) = self.stage {
             match sockets::arrived(&self.socket) {
                 Ok(false) => return Progress::Waiting,
-                Ok(true) if self.target.kind == CheckKind::Tcp => return Progress::Done(Ok(())),
                 Ok(true) => {}
                 Err(errno) => return Progress::Done(Err(errno.to_string())),
+            }
+            // It is short, and the first thing in the socket: there is room for it.
+            if let Err(error) = self.socket.write_all(&self.target.preface) {
+                return Progress::Done(Err(error.to_string()));
+            }
+            if self.target.kind == CheckKind::Tcp {
+                return Progress::Done(Ok(()));
             }
             match self.shake_hands(address) {
                 Ok(tls) => self.stage = Stage::Talking { tls: Box::new(tls), asked: false },
@@ -169,12 +175,48 @@ fn judge(answer: &[u8], target: &Target) -> Option<Result<(), String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HealthCheck;
+    use crate::config::{HealthCheck, ProxyProtocol};
+
+    #[test]
+    fn a_backend_that_expects_a_proxy_header_gets_one_from_checks_too() {
+        use crate::core::proxy::{Header, Parsed, parse};
+        for (kind, proxy, port) in [
+            (CheckKind::Tls, ProxyProtocol::V1, false),
+            (CheckKind::Https, ProxyProtocol::V2, false),
+            (CheckKind::Tcp, ProxyProtocol::V2, false),
+            (CheckKind::Tls, ProxyProtocol::V2, true),
+        ] {
+            let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = backend.local_addr().unwrap();
+            let check = HealthCheck {
+                kind: Some(kind),
+                port: port.then_some(address.port()),
+                ..HealthCheck::default()
+            };
+            let mut probe = Probe::begin(&Arc::new(Target::new(&check, proxy).unwrap()), address).unwrap();
+            let (mut stream, _) = backend.accept().unwrap();
+            let result = probe.advance();
+            assert_eq!(matches!(result, Progress::Done(Ok(()))), kind == CheckKind::Tcp, "{result:?}");
+            drop(probe);
+            let mut heard = Vec::new();
+            // It may be cut: there is no answer.
+            let _ = stream.read_to_end(&mut heard);
+            let rest = match parse(&heard) {
+                Ok(Parsed::Complete(Header::Local, end)) if !port => &heard[end..],
+                _ if port => &heard[..],
+                other => panic!("{other:?}: {heard:?}"),
+            };
+            // A handshake begins with this.
+            assert_eq!(rest.first().copied(), (kind != CheckKind::Tcp).then_some(0x16), "{heard:?}");
+        }
+    }
 
     #[test]
     fn answers_are_judged_by_their_status() {
-        let any = Target::new(&HealthCheck::default()).unwrap();
-        let some = Target::new(&HealthCheck { statuses: vec![401], ..HealthCheck::default() }).unwrap();
+        let any = Target::new(&HealthCheck::default(), ProxyProtocol::None).unwrap();
+        let some =
+            Target::new(&HealthCheck { statuses: vec![401], ..HealthCheck::default() }, ProxyProtocol::None)
+                .unwrap();
         for (answer, with_any, with_some) in [
             ("HTTP/1.1 200 OK\r\n", Some(true), Some(false)),
             ("HTTP/1.0 204 No Content\r\n", Some(true), Some(false)),

@@ -5,7 +5,10 @@ use std::{fmt::Write as _, fs, time::Duration};
 use rustls::pki_types::ServerName;
 
 use super::tls::Tls;
-use crate::config::{CheckKind, HealthCheck};
+use crate::{
+    config::{CheckKind, HealthCheck, ProxyProtocol},
+    core::proxy::{Header, encode_v1, encode_v2},
+};
 
 const DEFAULT_PATH: &str = "/readyz";
 
@@ -16,6 +19,8 @@ pub(in crate::forward) struct Target {
     pub(super) timeout: Duration,
     pub(super) server_name: Option<ServerName<'static>>,
     pub(super) tls: Option<Tls>,
+    /// What is said before all else: the PROXY header of a connection that is nobody's but ours.
+    pub(super) preface: Vec<u8>,
     path: String,
     statuses: Vec<u16>,
     token_file: Option<String>,
@@ -49,14 +54,21 @@ pub enum TargetError {
 // === impl Target ===
 
 impl Target {
-    pub(in crate::forward) fn new(check: &HealthCheck) -> Result<Self, TargetError> {
+    pub(in crate::forward) fn new(check: &HealthCheck, proxy: ProxyProtocol) -> Result<Self, TargetError> {
         let times = check.times();
         let server_name = check
             .server_name
             .as_ref()
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| TargetError::Name(name.clone())));
         let tls = if times.kind == CheckKind::Tcp { None } else { Some(Tls::new(check)?) };
+        // Where checks have a port of their own, it is not said that anybody there expects a header.
+        let preface = match proxy {
+            ProxyProtocol::V1 if check.port.is_none() => encode_v1(&Header::Local),
+            ProxyProtocol::V2 if check.port.is_none() => encode_v2(&Header::Local),
+            _ => Vec::new(),
+        };
         Ok(Self {
+            preface,
             kind: times.kind,
             port: check.port,
             timeout: Duration::from_millis(times.timeout_ms),

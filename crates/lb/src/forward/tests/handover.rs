@@ -31,22 +31,32 @@ use crate::{
 };
 
 /// Two threads of a listener, and its backend.
-struct Pair {
-    workers: [Worker; 2],
+pub(super) struct Pair {
+    pub(super) workers: [Worker; 2],
     inboxes: Arc<Inboxes>,
     spread: Arc<Spread>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     settings: Arc<Settings>,
     backend: TcpListener,
-    at: std::net::SocketAddr,
+    pub(super) at: std::net::SocketAddr,
 }
 
 impl Pair {
     fn new() -> Self {
         let backend = loopback();
+        let backends = [backend.local_addr().unwrap()];
+        Self::before(backend, &backends, 2_000)
+    }
+
+    /// In front of these backends, which are given so many milliseconds each. One of them is told of in more detail.
+    pub(super) fn before(backend: TcpListener, backends: &[std::net::SocketAddr], connect_ms: u64) -> Self {
+        let backends: Vec<_> = (0..)
+            .zip(backends)
+            .map(|(number, address)| serde_json::json!({"name": format!("b{number}"), "address": address}))
+            .collect();
         let listener: Listener = serde_json::from_value(serde_json::json!({
-            "name": "test", "bind": ["127.0.0.1:0"], "allDown": "tryAll",
-            "backends": [{"name": "a", "address": backend.local_addr().unwrap()}],
+            "name": "test", "bind": ["127.0.0.1:0"], "allDown": "tryAll", "backends": backends,
+            "timeouts": {"connectMs": connect_ms},
         }))
         .unwrap();
         let inboxes = Arc::new(Inboxes::new(2).unwrap());
@@ -81,14 +91,14 @@ impl Pair {
         });
     }
 
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         for worker in &mut self.workers {
             turn(worker);
         }
     }
 
     /// A client of the first thread, and what its backend has of it.
-    fn connect(&mut self) -> (TcpStream, TcpStream) {
+    pub(super) fn connect(&mut self) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(self.at).unwrap();
         (&client).write_all(b".").unwrap();
         let backend = loop {
@@ -131,7 +141,7 @@ fn turn(worker: &mut Worker) {
 }
 
 /// Whatever there is.
-fn read(mut from: &TcpStream) -> Vec<u8> {
+pub(super) fn read(mut from: &TcpStream) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     match from.read(&mut buffer) {
         Ok(count) => buffer.truncate(count),

@@ -1,6 +1,7 @@
 //! A thread's work without the thread, where the order of things matters.
 
 mod handover;
+mod tries;
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
@@ -186,6 +187,7 @@ fn connections_leave_some_descriptors_to_others() {
     lone.worker.mover.descriptors = 0;
     assert_eq!(lone.worker.accept(0, 0), Err(Errno::MFILE));
     assert_eq!(lone.worker.links.len(), 0);
+    assert_eq!((shared.totals().accepted, shared.totals().no_room), (1, 1));
 }
 
 /// In a process of its own, which ends.
@@ -194,7 +196,7 @@ fn a_thread_that_fails_takes_the_process_along() {
     const INSIDE: &str = "BUTLER_LB_TEST_FAILED_THREAD";
     if std::env::var_os(INSIDE).is_some() {
         let thread = std::thread::spawn(|| {
-            let _guard = super::balancer::Irreplaceable(0);
+            let _guard = super::balancer::Irreplaceable("lb-0".to_owned());
             panic!("as a thread of the balancer could");
         });
         let _ = thread.join();

@@ -76,7 +76,9 @@ impl Member {
         if self.unable.is_none() && self.held.iter().any(gone) {
             tracing::warn!(vip = %self.config.name, "someone took an address off that we hold; it is put back");
             let held = self.hold(hands);
-            self.announce();
+            if held.is_ok() {
+                self.announce();
+            }
             self.fail_on(held, hands);
         }
     }
