@@ -322,8 +322,9 @@ impl Handle {
     }
 }
 
-/// A thread without which the process is of no use: its clients are gone, or nobody looks at backends any more, whoever gives it an order waits for ever, and a
-/// process that still looks alive keeps its shared addresses. So it ends, and is started again or replaced by its peer.
+/// A thread without which the process is of no use: its clients are gone, or nobody looks at backends any more, whoever gives it
+/// an order waits for ever, and a process that still looks alive keeps its shared addresses. So it ends, and is started again
+/// or replaced by its peer.
 pub(super) struct Irreplaceable(pub(super) String);
 
 impl Drop for Irreplaceable {

@@ -30,6 +30,9 @@ use crate::{
     core::{Closing, Pool, Random, SECOND},
 };
 
+/// Far more than anything here takes, and less than the kernel tries to connect for.
+const LONG: Duration = Duration::from_secs(30);
+
 /// Two threads of a listener, and its backend.
 pub(super) struct Pair {
     pub(super) workers: [Worker; 2],
@@ -101,7 +104,9 @@ impl Pair {
     pub(super) fn connect(&mut self) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(self.at).unwrap();
         (&client).write_all(b".").unwrap();
+        let began = Instant::now();
         let backend = loop {
+            assert!(began.elapsed() < LONG, "no backend was reached");
             self.turn();
             match self.backend.accept() {
                 Ok((backend, _)) => break backend,
